@@ -18,7 +18,7 @@ PURE = "__init__ analyze baseline cache discovery modules project reading releva
 
 def modules() -> list[str]:
     """What is compiled."""
-    static = sorted(Path("streamsafe/static").glob("*.py"))
+    static = sorted(Path("streamsafe/static").rglob("*.py"))
     return [*COMPILED, *(path.as_posix() for path in static if path.stem not in PURE)]
 
 
@@ -30,9 +30,7 @@ class Compile(build_ext):
             from mypyc.build import mypycify
         except ImportError:
             raise SystemExit("STREAMSAFE_COMPILE is set, which takes mypyc: pip install mypy") from None
-        options = (
-            "--config-file= --follow-imports=silent --ignore-missing-imports --disable-error-code=empty-body"
-        )
+        options = "--config-file= --follow-imports=silent --ignore-missing-imports"
         self.distribution.ext_modules = mypycify([*options.split(), *modules()], multi_file=True)
         self.reinitialize_command(self, inplace=self.inplace, editable_mode=self.editable_mode)
         self.ensure_finalized()

@@ -30,5 +30,5 @@ def test_what_it_names_exists() -> None:
 
 def test_a_file_with_cached_properties_stays_python() -> None:
     """A class that mypyc compiles has none."""
-    cached = {path.stem for path in STATIC.glob("*.py") if "cached_property" in path.read_text()}
+    cached = {path.stem for path in STATIC.rglob("*.py") if "cached_property" in path.read_text()}
     assert cached and cached <= stays_python()

@@ -61,16 +61,20 @@ def analyze(
         file = SourceFile(source, filename, own)
         with Name.kept():
             interpreter = _interpret(file, models, explain)
-            asked = interpreter.modules and any(f.buffer == GRADIENTS for f in interpreter.findings.values())
-            if asked or interpreter.found_pool_sizes:
+            asked = interpreter.run.modules and any(
+                f.buffer == GRADIENTS for f in interpreter.run.findings.values()
+            )
+            if asked or interpreter.run.found_pool_sizes:
                 # what is called further down tells whose gradients a hook or a pass further up is about, and
                 # what is made further down of which numbers it matters what they are
                 interpreter = _interpret(file, models, explain, interpreter)
             analysis = Analysis(_conflicts(interpreter))
             if explain is not None:
                 analysis.explanation = _explanation(interpreter, explain)
-            analysis.notes = [f"{entry}: {limit}" for entry, limit in sorted(interpreter.cut_short.items())]
-            analysis.conflicts += [_conflict(each, interpreter) for each in interpreter.advice.values()]
+            analysis.notes = [
+                f"{entry}: {limit}" for entry, limit in sorted(interpreter.run.cut_short.items())
+            ]
+            analysis.conflicts += [_conflict(each, interpreter) for each in interpreter.run.advice.values()]
             analysis.conflicts.sort(key=_place)
             analysis.entered = _entered(interpreter)
             _take_apart(interpreter)
@@ -87,10 +91,10 @@ def _interpret(
 ) -> Interpreter:
     """Interpret a file, with what an earlier reading has shown."""
     interpreter = Interpreter(file, models)
-    interpreter.explained = None if explain is None else []
+    interpreter.run.explained = None if explain is None else []
     if earlier is not None:
-        interpreter.modules = earlier.modules
-        interpreter.pool_sizes = earlier.found_pool_sizes
+        interpreter.run.modules = earlier.run.modules
+        interpreter.run.pool_sizes = earlier.run.found_pool_sizes
     _with_room(Roots(interpreter, models or ()).run)
     return interpreter
 
@@ -111,9 +115,9 @@ _with_room.__code__ = _with_room.__code__.replace(co_stacksize=70_000)
 
 def _entered(interpreter: Interpreter) -> list[tuple[int, int]]:
     """The rows of the functions that were followed; a lambda inside one of them has no rows of its own."""
-    named = [unit for unit in interpreter.entered if unit.node in interpreter.file.function_rows]
+    named = [unit for unit in interpreter.run.entered if unit.node in interpreter.run.file.function_rows]
     slices = {unit.slice for unit in named}
-    others = [unit for unit in interpreter.entered if unit.node not in interpreter.file.function_rows]
+    others = [unit for unit in interpreter.run.entered if unit.node not in interpreter.run.file.function_rows]
     return sorted(
         unit.slice.rows(unit.node) for unit in (*named, *(u for u in others if u.slice not in slices))
     )
@@ -121,12 +125,12 @@ def _entered(interpreter: Interpreter) -> list[tuple[int, int]]:
 
 def _take_apart(interpreter: Interpreter) -> None:
     """Undo the cycles: what is left of a file is then freed at once, and nobody has to search for it."""
-    for unit in (*interpreter.units.values(), *interpreter.nested.values()):
+    for unit in (*interpreter.run.units.values(), *interpreter.run.nested.values()):
         if isinstance(unit, ClassUnit):
             unit.methods.clear()
             unit.setters.clear()
-    for whole in (interpreter.file, interpreter):
-        getattr(whole, "__dict__", {}).clear()  # one that is compiled has none
+    getattr(interpreter.run.file, "__dict__", {}).clear()  # one that is compiled has none
+    interpreter.take_apart()
 
 
 def _conflicts(interpreter: Interpreter) -> list[Conflict]:
@@ -135,11 +139,11 @@ def _conflicts(interpreter: Interpreter) -> list[Conflict]:
     # an initial gradient that is not ordered is one hazard; its lifetime is another once it is
     unordered = {
         f.second.node
-        for f in interpreter.findings.values()
+        for f in interpreter.run.findings.values()
         if f.kind == "pair" and INITIAL in f.tags and f.first
     }
-    for finding in interpreter.findings.values():
-        if interpreter.is_no_tensor(finding.buffer, finding.assumed):
+    for finding in interpreter.run.findings.values():
+        if interpreter.race_checks.is_no_tensor(finding.buffer, finding.assumed):
             continue
         if finding.kind == "reuse" and INITIAL in finding.tags and finding.second.node in unordered:
             continue
@@ -188,7 +192,7 @@ def _confidence(finding: Finding, interpreter: Interpreter) -> Confidence:
     if finding.assumed & Assumed.POSSIBLE:
         return "possible"
     strong = finding.strong
-    untyped = finding.buffer is not None and finding.buffer.base() not in interpreter.tensorish
+    untyped = finding.buffer is not None and finding.buffer.base() not in interpreter.run.tensorish
     if untyped and finding.assumed & Assumed.BLIND:
         return "possible"  # nothing shows that it is a tensor at all
     if untyped:
@@ -205,7 +209,7 @@ def _is_cut_short(finding: Finding, interpreter: Interpreter) -> bool:
     """Whether a limit cut the analysis of what a finding lies in short: what is left out may order it."""
     detail = finding.first.detail if finding.first is not None else None
     entries = {finding.entry, detail.entry if isinstance(detail, Detail) else finding.entry}
-    return not entries.isdisjoint(interpreter.cut_short)
+    return not entries.isdisjoint(interpreter.run.cut_short)
 
 
 def _span(site: Site):  # type: ignore[no-untyped-def]
@@ -300,10 +304,14 @@ def _methods(finding: Finding, detail: Detail, interpreter: Interpreter) -> tupl
         return ()
     for entry in entries:
         owner, _, name = entry.rpartition(".")
-        unit = interpreter.unit(owner) if owner and entry in interpreter.file.definitions else None
+        unit = (
+            interpreter.definitions.unit(owner)
+            if owner and entry in interpreter.run.file.definitions
+            else None
+        )
         if not isinstance(unit, ClassUnit) or name == "__init__" or any("Function" in b for b in unit.bases):
             return ()
-        if unit.methods.get(name) in interpreter.waiting:
+        if unit.methods.get(name) in interpreter.run.waiting:
             return ()
     return entries
 
@@ -368,7 +376,7 @@ def _help(finding: Finding) -> Help:
 
 def _explanation(interpreter: Interpreter, line: int) -> list[str]:
     lines: dict[str, None] = {}
-    for site, text in interpreter.explained or ():
+    for site, text in interpreter.run.explained or ():
         first, last = site.slice.rows(site.node)
         if first <= line <= last:
             lines[text] = None

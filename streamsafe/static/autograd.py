@@ -7,9 +7,10 @@ import libcst as cst
 from streamsafe.order.symbolic import Made
 from streamsafe.static.concrete import walk
 from streamsafe.static.facts import AUTOGRAD, HOOK, Assumed, Detail
-from streamsafe.static.interpreter import Activation, Interpreter
+from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
+from streamsafe.static.transfer.call_stack import Activation
 from streamsafe.static.values import Const, Event, Name, Opaque, Tensor, Value, Work, iterate, under
 
 GRADIENT_MADE = Detail(
@@ -22,14 +23,14 @@ def incoming(interpreter: Interpreter, unit: FunctionUnit, st: State) -> list[Va
     """A context, and for each output of the forward pass its gradient, ready on the node's stream."""
     context, *outputs = [p.name.value for p in unit.head.params.params] or ["ctx"]
     given: list[Value] = [Opaque(Name(context, (id(unit.node),)))]
-    interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
-    site = interpreter.site(unit.node)
+    interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
+    site = interpreter.call_stack.site(unit.node)
     for name in outputs:
         gradient = Tensor(Name(name, (id(unit.node),)))
         st.store[(gradient.name, "@place")] = Const("device")
         st.order.add(Made(site, gradient.name, None, True, HOOK, GRADIENT_MADE))
         given.append(gradient)
-    interpreter.stack = []
+    interpreter.run.stack = []
     return given
 
 
@@ -42,18 +43,18 @@ def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: St
     returns = [node for node in walk(unit.node) if isinstance(node, cst.Return)]
     if not returns:
         return
-    interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
-    for stream in interpreter.awaitable_by_others(st):
-        for current, guard in interpreter.streams(st, "torch", None):
+    interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
+    for stream in interpreter.streams.awaitable_by_others(st):
+        for current, guard in interpreter.effects.streams(st, "torch", None):
             st.order.learn(current.name, stream.name, guard=guard)
     for handle in _kept_handles(st):
-        for current, guard in interpreter.streams(st, "torch", None):
+        for current, guard in interpreter.effects.streams(st, "torch", None):
             st.order.learn(current.name, handle, guard=guard)
-    for value, guard in interpreter.tensors(st, result):
-        if not interpreter.is_host(st, value):
-            site = interpreter.site(returns[-1])
-            interpreter.access(st, under(value, guard), site, AUTOGRAD, writes=False)
-    interpreter.stack = []
+    for value, guard in interpreter.memory.tensors(st, result):
+        if not interpreter.tensors.is_host(st, value):
+            site = interpreter.call_stack.site(returns[-1])
+            interpreter.accesses.access(st, under(value, guard), site, AUTOGRAD, writes=False)
+    interpreter.run.stack = []
 
 
 def _kept_handles(st: State) -> list[Name]:

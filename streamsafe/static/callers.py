@@ -7,9 +7,10 @@ import libcst as cst
 from streamsafe.order.symbolic import ALWAYS, Made
 from streamsafe.static.concrete import walk
 from streamsafe.static.facts import AMBIENT, CALLER, ENTERED, Assumed, Detail
-from streamsafe.static.interpreter import Activation, Interpreter
+from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.source import FunctionUnit
 from streamsafe.static.state import State
+from streamsafe.static.transfer.call_stack import Activation
 from streamsafe.static.values import NONE, UNTIL, Function, Instance, Name, Partial, Stream, Value, under
 
 _JOINS = frozenset({"wait_stream", "wait_event"})
@@ -24,30 +25,34 @@ def given(interpreter: Interpreter, unit: FunctionUnit, st: State, *, last: bool
         st: changed in place.
         last: only what comes last was written then: what a module has computed, to the hook that it calls.
     """
-    interpreter.stack = [Activation(Name("caller"), None, unit.slice)]
+    interpreter.run.stack = [Activation(Name("caller"), None, unit.slice)]
     for parameter in unit.head.params.params[-1:] if last else unit.head.params.params[1:]:
         if parameter.default is None:
             word = parameter.name.value
             detail = Detail("the caller", word, Assumed.METHODS, frozenset(), unit.qualname)
             name = Name(word, (id(unit.node),))
-            for stream, guard in interpreter.streams(st, "torch"):
-                st.order.add(Made(interpreter.site(parameter), name, None, True, stream.name, detail), guard)
-    interpreter.stack = []
+            for stream, guard in interpreter.effects.streams(st, "torch"):
+                st.order.add(
+                    Made(interpreter.call_stack.site(parameter), name, None, True, stream.name, detail), guard
+                )
+    interpreter.run.stack = []
 
 
 def begun(interpreter: Interpreter, unit: FunctionUnit, st: State) -> None:
     """Whoever calls a function may have written what it gives on the stream that is current there."""
-    if not any(d.calls & _JOINS for d in interpreter.file.definitions.get(unit.qualname, ())):
+    if not any(d.calls & _JOINS for d in interpreter.run.file.definitions.get(unit.qualname, ())):
         return
-    interpreter.stack = [Activation(Name("caller"), None, unit.slice)]
+    interpreter.run.stack = [Activation(Name("caller"), None, unit.slice)]
     plain = [parameter for parameter in unit.head.params.params if parameter.default is None]
-    interpreter.from_caller = {Name(p.name.value, (id(unit.node),)): interpreter.site(p) for p in plain}
+    interpreter.run.from_caller = {
+        Name(p.name.value, (id(unit.node),)): interpreter.call_stack.site(p) for p in plain
+    }
     if plain:
         detail = Detail("the caller", "", Assumed.METHODS, frozenset(), unit.qualname)
-        st.order.add(Made(interpreter.site(unit.node), ENTERED, None, True, CALLER, detail))
-        for stream, guard in [(Stream(AMBIENT), ALWAYS), *interpreter.streams(st, "torch")]:
+        st.order.add(Made(interpreter.call_stack.site(unit.node), ENTERED, None, True, CALLER, detail))
+        for stream, guard in [(Stream(AMBIENT), ALWAYS), *interpreter.effects.streams(st, "torch")]:
             st.order.learn(stream.name, CALLER, guard=guard)
-    interpreter.stack = []
+    interpreter.run.stack = []
 
 
 def settle(interpreter: Interpreter, entry: str, st: State) -> None:
@@ -56,13 +61,13 @@ def settle(interpreter: Interpreter, entry: str, st: State) -> None:
     One that does not may be meant for callers who order its inputs themselves: what they have written counts
     only where the function itself joins, and where nothing else shows that it does not fork.
     """
-    if not interpreter.from_caller:
+    if not interpreter.run.from_caller:
         return
-    interpreter.from_caller = {}
+    interpreter.run.from_caller = {}
     st.order.drop(ENTERED)
-    bit = interpreter.carriers.bit(AMBIENT)
-    shown = {f.streams for f in interpreter.findings.values() if f.entry == entry}
-    for key, finding in list(interpreter.findings.items()):
+    bit = interpreter.run.carriers.bit(AMBIENT)
+    shown = {f.streams for f in interpreter.run.findings.values() if f.entry == entry}
+    for key, finding in list(interpreter.run.findings.items()):
         if finding.entry != entry or finding.streams[0] != CALLER:
             continue
         timeline = finding.streams[1]
@@ -74,7 +79,7 @@ def settle(interpreter: Interpreter, entry: str, st: State) -> None:
         known = joined and all(way.carriers & bit for ways in joined for way in ways)
         # after a hazard it is only supposed that the second timeline has waited
         if not known or not shown.isdisjoint({(AMBIENT, timeline), (timeline, AMBIENT)}):
-            del interpreter.findings[key]
+            del interpreter.run.findings[key]
         else:
             finding.streams = (AMBIENT, timeline)
 
@@ -88,25 +93,31 @@ def iterated(interpreter: Interpreter, instance: Instance, unit: FunctionUnit, s
     if not returns:
         return
     frame = Name(f"walk of {unit.qualname}")
-    interpreter.stack = [Activation(frame, None, unit.slice)]
-    site = interpreter.site(returns[-1])
-    bit = interpreter.carriers.bit(AMBIENT)
+    interpreter.run.stack = [Activation(frame, None, unit.slice)]
+    site = interpreter.call_stack.site(returns[-1])
+    bit = interpreter.run.carriers.bit(AMBIENT)
 
     def consumer(value: Value, current: State) -> None:
-        interpreter.lose(current, current.store.get((frame, "element"), NONE))
+        interpreter.containers.lose(current, current.store.get((frame, "element"), NONE))
         current.store[(frame, "element")] = value
-        interpreter.release_unreachable(current, site)
-        for target, guard in interpreter.tensors(current, value):
+        interpreter.lifetimes.release_unreachable(current, site)
+        for target, guard in interpreter.memory.tensors(current, value):
             ways = [way for found in current.order.accesses(target.name).values() for way in found]
-            if ways and all(way.carriers & bit for way in ways) and not interpreter.is_host(current, target):
+            if (
+                ways
+                and all(way.carriers & bit for way in ways)
+                and not interpreter.tensors.is_host(current, target)
+            ):
                 read = under(target, guard)
-                interpreter.access(current, read, site, "the caller", writes=False, assumed=Assumed.METHODS)
+                interpreter.accesses.access(
+                    current, read, site, "the caller", writes=False, assumed=Assumed.METHODS
+                )
 
     iterable: Value = instance
     if unit.name != "__next__":
         iterable = Partial(UNTIL, (Function(unit, None, instance), NONE), ())
-    interpreter.iterate_over(iterable, st, unit.node, consumer)
-    interpreter.stack = []
+    interpreter.iteration.iterate_over(iterable, st, unit.node, consumer)
+    interpreter.run.stack = []
 
 
 def taken(
@@ -119,13 +130,15 @@ def taken(
     Args:
         recorded: only what has been recorded on that stream counts, as something is that will be used there.
     """
-    covering = interpreter.covering
+    covering = interpreter.lifetimes.covering
     values = [
         (value, guard)
-        for value, guard in interpreter.tensors(st, result)
+        for value, guard in interpreter.memory.tensors(st, result)
         # of several one may have been made before, and waited for
         if not (
-            interpreter.is_host(st, value) or value.name.is_older() or interpreter.is_some_element(value.name)
+            interpreter.tensors.is_host(st, value)
+            or value.name.is_older()
+            or interpreter.accesses.is_some_element(value.name)
         )
         and (not recorded or AMBIENT in covering(st, value.name))
     ]
@@ -134,15 +147,17 @@ def taken(
         return
     held = ~0
     if recorded:  # what nobody has any more nobody can wait for
-        names = interpreter.reachable(st, [result]) | {AMBIENT}
-        held = sum(interpreter.carriers.bit(c) for c in interpreter.carriers.known() if c in names)
-    interpreter.stack = [Activation(Name("caller"), None, unit.slice)]
-    site = interpreter.site(returns[-1])
+        names = interpreter.lifetimes.reachable(st, [result]) | {AMBIENT}
+        held = sum(interpreter.run.carriers.bit(c) for c in interpreter.run.carriers.known() if c in names)
+    interpreter.run.stack = [Activation(Name("caller"), None, unit.slice)]
+    site = interpreter.call_stack.site(returns[-1])
     for value, guard in values:
         for made, ways in st.order.accesses(value.name).items():
-            others = held & ~interpreter.carriers.bit(made.timeline)
+            others = held & ~interpreter.run.carriers.bit(made.timeline)
             if made.writes and not any(way.carriers & others for way in ways):
                 read = under(value, guard)
-                interpreter.access(st, read, site, "the caller", writes=False, assumed=Assumed.METHODS)
+                interpreter.accesses.access(
+                    st, read, site, "the caller", writes=False, assumed=Assumed.METHODS
+                )
                 break
-    interpreter.stack = []
+    interpreter.run.stack = []

@@ -13,7 +13,6 @@ import libcst as cst
 
 from streamsafe.order.symbolic import Made, Order
 from streamsafe.static import apis, autograd, callers, sequences, stream_terms
-from streamsafe.static.arrays import PINNED_POOL
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.concrete import walk
 from streamsafe.static.facts import (
@@ -27,20 +26,22 @@ from streamsafe.static.facts import (
     Detail,
     Finding,
 )
-from streamsafe.static.hooks import (
+from streamsafe.static.initialization import late_attributes, reassigned_attributes
+from streamsafe.static.interpreter import Interpreter
+from streamsafe.static.relevance import DEFINITIONS, Relevance
+from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
+from streamsafe.static.state import Ordered, State, Waited
+from streamsafe.static.stream_terms import COMMON_METHODS
+from streamsafe.static.transfer.arrays import PINNED_POOL
+from streamsafe.static.transfer.call_stack import MODULE, Activation
+from streamsafe.static.transfer.hooks import (
     FORWARD_HOOKS,
     PACKED_IN_A_ROW,
     bound_arguments,
     hook_arguments,
     hooked,
 )
-from streamsafe.static.initialization import late_attributes, reassigned_attributes
-from streamsafe.static.interpreter import MODULE, Activation, Interpreter
-from streamsafe.static.memory import Release
-from streamsafe.static.relevance import DEFINITIONS, Relevance
-from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
-from streamsafe.static.state import Ordered, State, Waited
-from streamsafe.static.stream_terms import COMMON_METHODS
+from streamsafe.static.transfer.memory import Release
 from streamsafe.static.values import (
     EACH,
     NONE,
@@ -94,13 +95,13 @@ class Roots:
 
     def __init__(self, interpreter: Interpreter, models: Iterable[str] = ()) -> None:
         self.interpreter = interpreter
-        self.file = interpreter.file
+        self.file = interpreter.run.file
         relevance = Relevance(self.file, [name.rpartition(".")[2] for name in models])
         self.relevance = relevance
         self.relevant = relevance.functions
-        interpreter.is_stream_code = relevance.speaks
-        interpreter.relevant = relevance.followed | relevance.beside
-        interpreter.one_stream = relevance.one_stream
+        interpreter.run.is_stream_code = relevance.speaks
+        interpreter.run.relevant = relevance.followed | relevance.beside
+        interpreter.run.one_stream = relevance.one_stream
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way
@@ -114,7 +115,7 @@ class Roots:
             return
         self._module()
         entered = set(
-            self.interpreter.entered
+            self.interpreter.run.entered
         )  # the module itself calls these: once, and with these arguments
         for name in list(self.file.functions):
             if not self._is_own(name):
@@ -122,7 +123,7 @@ class Roots:
             if (
                 name in self.relevant
                 and name not in self.called
-                and self.interpreter.unit(name) not in entered
+                and self.interpreter.definitions.unit(name) not in entered
             ):
                 self._function(name)
         classes = [
@@ -138,8 +139,8 @@ class Roots:
             self._class(name, nobody=True)
         for name in self.file.functions:
             if name in self.relevant and self._is_own(name):
-                unit = self.interpreter.unit(name)
-                if isinstance(unit, FunctionUnit) and unit not in self.interpreter.entered:
+                unit = self.interpreter.definitions.unit(name)
+                if isinstance(unit, FunctionUnit) and unit not in self.interpreter.run.entered:
                     self._function(name)
         self._hooks()
 
@@ -174,7 +175,7 @@ class Roots:
 
     def state(self) -> State:
         """A program's beginning."""
-        return State(self.interpreter.order())
+        return State(self.interpreter.effects.order())
 
     def _module(self) -> None:
         statements = [s for s in self.file.statements if not isinstance(s, DEFINITIONS)]
@@ -190,25 +191,25 @@ class Roots:
             return
         interpreter = self.interpreter
         st = self.state()
-        interpreter.entry = "the module"
+        interpreter.run.entry = "the module"
         for statement in statements:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
                 continue
             slice_ = self.file.slice(statement)
-            interpreter.stack = [Activation(MODULE, None, slice_)]
-            interpreter.block(slice_.module.body, st)
+            interpreter.run.stack = [Activation(MODULE, None, slice_)]
+            interpreter.statements.block(slice_.module.body, st)
             if st.dead:
                 break
-        interpreter.stack = []
+        interpreter.run.stack = []
 
     def _function(self, name: str) -> None:
         interpreter = self.interpreter
-        unit = interpreter.unit(name)
+        unit = interpreter.definitions.unit(name)
         if not isinstance(unit, FunctionUnit):
             return
         st = self.state()
         made: set[Name] = set()
-        interpreter.rounds = [made]
+        interpreter.run.rounds = [made]
         callers.begun(interpreter, unit, st)
         result = self._run(Function(unit), [], st, name)
         if not st.dead:
@@ -221,20 +222,20 @@ class Roots:
         }
         if pools and not st.dead:
             # it may be called again: what it released then is handed out
-            interpreter.age_call(st, made)
+            interpreter.objects.age_call(st, made)
             for buffer in list(st.order.made):
                 if buffer not in pools:
                     del st.order.made[buffer]
-            before = set(interpreter.findings)
+            before = set(interpreter.run.findings)
             self._run(Function(unit), [], st, name)
-            for key, finding in list(interpreter.findings.items()):
+            for key, finding in list(interpreter.run.findings.items()):
                 if key in before:
                     continue
                 if finding.kind != "reuse":  # what the calls do by themselves the first one has shown
-                    del interpreter.findings[key]
+                    del interpreter.run.findings[key]
                 elif not self._lasts(finding, made):
                     finding.assumed |= Assumed.POSSIBLE  # that somebody calls it again is only supposed
-        interpreter.rounds = []
+        interpreter.run.rounds = []
 
     @staticmethod
     def _lasts(finding: Finding, made: set[Name]) -> bool:
@@ -250,20 +251,22 @@ class Roots:
     def _run(self, function: Function, args: list[Value], st: State, entry: str) -> Value:
         """Interpret a function as somebody's entry into the file."""
         interpreter = self.interpreter
-        interpreter.entry = entry
-        interpreter.steps = 0
-        interpreter.effort = 0
-        interpreter.crowded = 0
-        interpreter.forget_conditions(st, *self.kept, *(state for _, _, state, _ in interpreter.hooks))
-        interpreter.candidates.clear()
-        interpreter.ended.clear()
+        interpreter.run.entry = entry
+        interpreter.run.steps = 0
+        interpreter.run.effort = 0
+        interpreter.run.crowded = 0
+        interpreter.conditions.forget_conditions(
+            st, *self.kept, *(state for _, _, state, _ in interpreter.run.hooks)
+        )
+        interpreter.run.candidates.clear()
+        interpreter.run.ended.clear()
         earlier = st.waits
         unit = function.unit
-        interpreter.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
+        interpreter.run.stack = [Activation(Name(f"caller of {unit.qualname}"), None, unit.slice)]
         try:
             called, given = self._decorated(function, args, st)
-            result = interpreter.run_function(called, given, {}, st, unit.node, root=True)
-            interpreter.go_on_waiting(st)
+            result = interpreter.functions.run_function(called, given, {}, st, unit.node, root=True)
+            interpreter.threads.go_on_waiting(st)
             callers.settle(interpreter, entry, st)
             self._returned(result, st)
             self._handed_out(result, st)
@@ -274,15 +277,21 @@ class Roots:
                     st.store[(graph, "@entry")] = UNKNOWN
                     st.store.pop((graph, "@live"), None)
                 st.rebound = {rebound: None for rebound in st.rebound if not rebound.passing}
-                interpreter.release_unreachable(st, interpreter.site(unit.node), [result, function])
+                interpreter.lifetimes.release_unreachable(
+                    st, interpreter.call_stack.site(unit.node), [result, function]
+                )
         finally:
-            interpreter.stack = []
+            interpreter.run.stack = []
         return result
 
     def _decorated(self, function: Function, args: list[Value], st: State) -> tuple[Function, list[Value]]:
         """What whoever calls a function of the file calls: what its decorators, if they are in the file, make of it."""
         plain = Function(function.unit, function.frame)
-        made = self.interpreter.behind(function.unit, plain, st) if function.unit.decorators else plain
+        made = (
+            self.interpreter.definitions.behind(function.unit, plain, st)
+            if function.unit.decorators
+            else plain
+        )
         if made == plain or not isinstance(made, Function):
             return function, args
         receiver = function.receiver
@@ -296,34 +305,34 @@ class Roots:
         ]
         for function in returned:
             if type(function) is Instance:
-                method = interpreter.find_method(function.unit, "__call__")
+                method = interpreter.class_members.find_method(function.unit, "__call__")
                 if method is None or method.qualname not in self.relevant:
                     continue
                 function = Function(method, None, function)
             elif not isinstance(function, Function) or function.frame is None:
                 continue
-            if st.dead or function.unit in interpreter.entered:
+            if st.dead or function.unit in interpreter.run.entered:
                 continue
             for _ in range(2):
                 made: set[Name] = set()
-                interpreter.rounds.append(made)
+                interpreter.run.rounds.append(made)
                 end = st.copy()
-                interpreter.run_function(function, [], {}, end, function.unit.node, root=True)
-                interpreter.rounds.pop()
+                interpreter.functions.run_function(function, [], {}, end, function.unit.node, root=True)
+                interpreter.run.rounds.pop()
                 if end.dead:
                     break
-                interpreter.age_call(end, made)
+                interpreter.objects.age_call(end, made)
                 st.become(end)
 
     def _handed_out(self, result: Value, st: State) -> None:
         """An event or a work that is returned is there to be waited for: whoever calls decides, and is not seen."""
         interpreter = self.interpreter
         bits = 0
-        for value in interpreter.parts_of(st, result):
+        for value in interpreter.assumed_order.parts_of(st, result):
             if isinstance(value, (Event, Work)) or (
                 isinstance(value, Opaque) and (value.name, "@recorded") in st.store
             ):
-                bits |= interpreter.carriers.bit(value.name)
+                bits |= interpreter.run.carriers.bit(value.name)
         known = {made for made, ways in st.order.iterate() if any(way.carriers & bits for way in ways)}
 
         def marked(made: Made) -> Made:
@@ -337,8 +346,8 @@ class Roots:
     def _unrecorded_siblings(self, st: State, entry: str) -> None:
         """A part of an object is recorded on a stream, another is used there and is not: its release is not seen."""
         interpreter = self.interpreter
-        siblings = interpreter.recorded_siblings
-        interpreter.recorded_siblings = set()
+        siblings = interpreter.run.recorded_siblings
+        interpreter.run.recorded_siblings = set()
         for made, ways in list(st.order.iterate()):
             buffer = made.buffer
             if (
@@ -352,21 +361,21 @@ class Roots:
             if not given and not sibling:
                 continue
             recorded = st.store.get((buffer, "@recorded on"))
-            on_host = interpreter.is_host(st, Opaque(buffer))
+            on_host = interpreter.tensors.is_host(st, Opaque(buffer))
             if recorded is not None or on_host or (buffer, "@allocated") in st.store:
                 continue
-            bit = interpreter.carriers.bit(AMBIENT)
+            bit = interpreter.run.carriers.bit(AMBIENT)
             if all(way.carriers & bit for way in ways):
                 continue
             detail: Detail = made.detail  # type: ignore[assignment]
-            interpreter.report(
+            interpreter.accesses.report(
                 st,
                 Finding(
                     kind="reuse",
                     second=made.site,  # type: ignore[arg-type]
                     operation=detail.operation,
                     writes=made.writes,
-                    timeline=interpreter.timeline_text(made.timeline),
+                    timeline=interpreter.accesses.timeline_text(made.timeline),
                     first=made,
                     first_timeline="its allocation stream",
                     memory=detail.memory,
@@ -387,7 +396,7 @@ class Roots:
         for waited in st.waits:
             if waited in earlier or waited.timeline != AMBIENT or not waited.useless:
                 continue
-            bit = interpreter.carriers.bit(AMBIENT)
+            bit = interpreter.run.carriers.bit(AMBIENT)
             for made, ways in st.order.iterate():
                 buffer = made.buffer
                 if made.site not in waited.uncovered or not made.writes or not isinstance(buffer, Name):
@@ -401,19 +410,19 @@ class Roots:
                     continue  # the host will read it, or whoever has the work waits for that
                 if detail.entry != entry:
                     continue  # a wait at the end of a call is meant for what that call has begun
-                interpreter.report(
+                interpreter.accesses.report(
                     st,
                     Finding(
                         kind="pair",
                         second=waited.site,  # type: ignore[arg-type]
                         operation="the caller",
                         writes=False,
-                        timeline=interpreter.timeline_text(AMBIENT),
+                        timeline=interpreter.accesses.timeline_text(AMBIENT),
                         first=made,
-                        first_timeline=interpreter.timeline_text(made.timeline),
+                        first_timeline=interpreter.accesses.timeline_text(made.timeline),
                         memory=detail.memory,
                         assumed=detail.assumed | Assumed.METHODS,
-                        entry=interpreter.entry,
+                        entry=interpreter.run.entry,
                         streams=(made.timeline, AMBIENT),
                         buffer=buffer,
                         ineffective=waited,
@@ -428,12 +437,12 @@ class Roots:
 
         With ``nobody``: methods that are called by name somewhere but were never reached.
         """
-        unit = self.interpreter.unit(name)
+        unit = self.interpreter.definitions.unit(name)
         if not isinstance(unit, ClassUnit):
             return
         methods = self._protocol_methods(unit, nobody=nobody)
         parts = self._protocol(unit, [*methods], nobody=nobody)
-        unmet = self._unmet([m for m in methods if m in self.interpreter.entered], unit) if parts else []
+        unmet = self._unmet([m for m in methods if m in self.interpreter.run.entered], unit) if parts else []
         if unmet:  # nobody in sight fills what it waits for
             self._protocol(unit, unmet, nobody=nobody, brought=True)
 
@@ -454,34 +463,36 @@ class Roots:
         interpreter = self.interpreter
         name = unit.qualname
         init_unit = unit.methods.get("__init__")
-        if not methods and (not nobody or init_unit is None or init_unit in interpreter.entered):
+        if not methods and (not nobody or init_unit is None or init_unit in interpreter.run.entered):
             return False
         self_name = Name(f"self of {name}")
-        interpreter.texts[self_name] = "self"
+        interpreter.run.texts[self_name] = "self"
         instance = Instance(self_name, unit)
         start = self.state()
-        interpreter.protocol_roots = [self_name]
-        interpreter.flags = {}
-        interpreter.exchanged = {}
-        late = late_attributes(self.file, interpreter.ancestry(unit))
-        interpreter.late = {self_name: set()} if late is not None else {}
-        init = interpreter.find_method(unit, "__init__")
+        interpreter.run.protocol_roots = [self_name]
+        interpreter.run.flags = {}
+        interpreter.run.exchanged = {}
+        late = late_attributes(self.file, interpreter.class_members.ancestry(unit))
+        interpreter.run.late = {self_name: set()} if late is not None else {}
+        init = interpreter.class_members.find_method(unit, "__init__")
         if init is not None:
-            interpreter.constructed, interpreter.builds_module = self_name, self._is_module(unit)
+            interpreter.run.constructed, interpreter.run.builds_module = self_name, self._is_module(unit)
             self._run(Function(init, None, instance), [], start, f"{name}.__init__")
-            interpreter.constructed, interpreter.builds_module = None, False
+            interpreter.run.constructed, interpreter.run.builds_module = None, False
         for name_ in SET_UP:
-            prepare = interpreter.find_method(unit, name_)
+            prepare = interpreter.class_members.find_method(unit, name_)
             if prepare is not None and not start.dead:  # a test case: this comes before each test
                 self._run(Function(prepare, None, instance), [], start, f"{name}.{name_}")
         if start.dead:
             start = self.state()
         parts = self._open_to_others(start, self_name, brought=brought)
         for key, value in list(start.store.of(self_name).items()):
-            if value == Device("cpu") and key in reassigned_attributes(self.file, interpreter.ancestry(unit)):
+            if value == Device("cpu") and key in reassigned_attributes(
+                self.file, interpreter.class_members.ancestry(unit)
+            ):
                 start.store[(self_name, key)] = Device("")  # where a module is made is not where it runs
         if late is not None:
-            interpreter.late[self_name] = late - set(map(str, start.store.of(self_name)))
+            interpreter.run.late[self_name] = late - set(map(str, start.store.of(self_name)))
         made = start.copy()
         reached: set[FunctionUnit] = set()
         tests = [method for method in methods if _is_test(method, unit)]
@@ -490,12 +501,12 @@ class Roots:
             self.kept = [start]
             if self._method(test, instance, start) is not None:
                 reached.add(test)
-        carriers = len(interpreter.carriers.known())
-        rounds = PROTOCOL_ROUNDS + bool(interpreter.late.get(self_name))
+        carriers = len(interpreter.run.carriers.known())
+        rounds = PROTOCOL_ROUNDS + bool(interpreter.run.late.get(self_name))
         for round_ in range(rounds):
             # as with a loop, what the first calls start from is not mixed with what calls leave
             # a thread that waits for work goes on between the calls that bring it some
-            methods += [m for m in unit.methods.values() if m in interpreter.waiting and m not in methods]
+            methods += [m for m in unit.methods.values() if m in interpreter.run.waiting and m not in methods]
             merged: State | None = start.copy() if round_ or not methods else None
             ends: list[_End] = []
             for method, owner in [*((m, instance) for m in methods), *self._threads_of(unit, start)]:
@@ -506,7 +517,9 @@ class Roots:
                 reached.add(method)
                 ends.append(end)
                 if round_ < rounds - 1:
-                    merged = interpreter.join_calls(merged, self._left_to_next(ends.pop()), start)
+                    merged = interpreter.partitioning.join_calls(
+                        merged, self._left_to_next(ends.pop()), start
+                    )
             for hook in self._registered(name, start):
                 self.kept = [start, *([merged] if merged is not None else []), *(e.state for e in ends)]
                 end = self._forward_hook(hook, instance, start)
@@ -518,12 +531,12 @@ class Roots:
             if round_ == rounds - 1 and not any(map(_pools, (start, *(end.state for end in ends)))):
                 break  # nobody uses what the last calls leave, but for what they have released
             for end in ends:
-                merged = interpreter.join_calls(merged, self._left_to_next(end), start)
+                merged = interpreter.partitioning.join_calls(merged, self._left_to_next(end), start)
             if merged is None or merged.same(start):
                 break
-            if interpreter.is_quiet(merged) and not self._appears(self_name, start, merged):
+            if interpreter.functions.is_quiet(merged) and not self._appears(self_name, start, merged):
                 # what is left to the ambient stream alone was there before
-                alone = not merged.order.made or len(interpreter.carriers.known()) == carriers
+                alone = not merged.order.made or len(interpreter.run.carriers.known()) == carriers
                 unchanged = not self._news(self_name, start, merged) and (
                     alone or _accesses(merged) <= _accesses(start)
                 )
@@ -541,12 +554,12 @@ class Roots:
             if method.name in ("__next__", "next"):
                 self._iterate(method, instance, made)
         if late:  # who assigns what the others need was not seen
-            interpreter.late = {}
+            interpreter.run.late = {}
             for method in (*tests, *methods):
                 if method not in reached:
                     self._method(method, instance, start)
         self.kept = []
-        interpreter.protocol_roots = []
+        interpreter.run.protocol_roots = []
         self._between_methods(name)
         return parts
 
@@ -566,7 +579,7 @@ class Roots:
                     if brought:
                         sequences.blur(start, part)
             if isinstance(value, Container) and sequences.length(start, value) == 0:
-                if key not in self.interpreter.filled:
+                if key not in self.interpreter.threads.filled:
                     sequences.blur(start, value)
                     if value.kind != "dict":
                         start.store[(value.name, "*")] = Opaque(owner.child(str(key)).child(EACH))
@@ -575,17 +588,17 @@ class Roots:
     def _iterate(self, method: FunctionUnit, instance: Instance, made: State) -> None:
         """A loop iterates over an object that gives one element after another."""
         interpreter = self.interpreter
-        interpreter.entry = method.qualname
-        interpreter.steps = interpreter.effort = interpreter.crowded = 0
-        interpreter.forget_conditions(made)
-        interpreter.candidates.clear()
-        interpreter.rounds = [set()]
+        interpreter.run.entry = method.qualname
+        interpreter.run.steps = interpreter.run.effort = interpreter.run.crowded = 0
+        interpreter.conditions.forget_conditions(made)
+        interpreter.run.candidates.clear()
+        interpreter.run.rounds = [set()]
         callers.iterated(interpreter, instance, method, made)
-        interpreter.rounds = []
+        interpreter.run.rounds = []
 
     def _threads_of(self, unit: ClassUnit, start: State) -> Iterator[tuple[FunctionUnit, Instance]]:
         """What threads of other classes run that wait for what the methods of a class bring them."""
-        for method, owner in self.interpreter.waiting.items():
+        for method, owner in self.interpreter.run.waiting.items():
             if method not in unit.methods.values() and isinstance(owner, Instance):
                 if start.store.of(owner.name):
                     yield method, owner
@@ -619,8 +632,8 @@ class Roots:
         interpreter = self.interpreter
         st = start.copy()
         made: set[Name] = set()
-        interpreter.rounds = [made]
-        interpreter.new_parameters = True
+        interpreter.run.rounds = [made]
+        interpreter.run.new_parameters = True
         entry = method.qualname
         function = Function(method, None, None if method.is_static else instance)
         backward = method.name == "backward" and any("Function" in b for b in instance.unit.bases)
@@ -628,7 +641,7 @@ class Roots:
             st.current = {"torch": Stream(HOOK)}
             st.order.learn(HOOK, AMBIENT)
         before = st.order.copy()
-        interpreter.inherited = {made for made, _ in before.iterate()}
+        interpreter.run.inherited = {made for made, _ in before.iterate()}
         args = autograd.incoming(interpreter, method, st) if backward else []
         called = method.name == "forward" and not method.is_static and self._is_module(instance.unit)
         iterated = method.name == "__next__"
@@ -638,7 +651,7 @@ class Roots:
             callers.given(interpreter, method, st, last=True)
         elif not backward:
             callers.begun(interpreter, method, st)
-        interpreter.beside = method in interpreter.waiting
+        interpreter.run.beside = method in interpreter.run.waiting
         try:
             result = self._run(function, args, st, entry)
             if backward and not st.dead:
@@ -646,9 +659,9 @@ class Roots:
             if not backward and not st.dead:
                 callers.taken(interpreter, method, result, st, recorded=not (called or iterated))
         finally:
-            interpreter.rounds = []
-            interpreter.inherited = set()
-            interpreter.new_parameters = interpreter.beside = False
+            interpreter.run.rounds = []
+            interpreter.run.inherited = set()
+            interpreter.run.new_parameters = interpreter.run.beside = False
         if st.dead:
             return None
         if backward:
@@ -667,7 +680,7 @@ class Roots:
                         continue  # a method is called as others are
                     unit = function.unit
                     own = unit.qualname.startswith(f"{name}.")
-                    if own and (unit not in self.interpreter.entered or unit in self.called_by_modules):
+                    if own and (unit not in self.interpreter.run.entered or unit in self.called_by_modules):
                         registered[unit] = hook
         self.called_by_modules |= registered.keys()
         return list(registered.values())
@@ -679,54 +692,56 @@ class Roots:
         assert function is not None
         st = start.copy()
         made: set[Name] = set()
-        interpreter.rounds = [made]
-        interpreter.new_parameters = True
+        interpreter.run.rounds = [made]
+        interpreter.run.new_parameters = True
         before = st.order.copy()
-        interpreter.inherited = {made for made, _ in before.iterate()}
+        interpreter.run.inherited = {made for made, _ in before.iterate()}
         entry = function.unit.qualname
         try:
             self._run(function, bound_arguments(hook), st, entry)
         finally:
-            interpreter.rounds = []
-            interpreter.inherited = set()
-            interpreter.new_parameters = False
+            interpreter.run.rounds = []
+            interpreter.run.inherited = set()
+            interpreter.run.new_parameters = False
         return None if st.dead else self._ended(_End(st, entry, instance, made), before)
 
     def _is_module(self, unit: ClassUnit) -> bool:
         return any(
-            base.rpartition(".")[2] == "Module" for u in self.interpreter.ancestry(unit) for base in u.bases
+            base.rpartition(".")[2] == "Module"
+            for u in self.interpreter.class_members.ancestry(unit)
+            for base in u.bases
         )
 
     def _pass(self, instance: Instance, start: State) -> _End | None:
         """Whoever uses an object that registered hooks runs a backward pass, which calls them."""
         interpreter = self.interpreter
         name = instance.unit.qualname
-        units = [f.unit for f, *_ in interpreter.hooks if f.unit.qualname.startswith(f"{name}.")]
+        units = [f.unit for f, *_ in interpreter.run.hooks if f.unit.qualname.startswith(f"{name}.")]
         if not units or self._runs_a_pass(name):
             return None
         st = start.copy()
         made: set[Name] = set()
-        interpreter.rounds = [made]
-        interpreter.entry = f"{name}.backward"
-        interpreter.steps = interpreter.effort = interpreter.crowded = 0
+        interpreter.run.rounds = [made]
+        interpreter.run.entry = f"{name}.backward"
+        interpreter.run.steps = interpreter.run.effort = interpreter.run.crowded = 0
         # what follows a pass is not seen
-        st.order.retain(lambda made, _: _entry_of(made) != interpreter.entry)
+        st.order.retain(lambda made, _: _entry_of(made) != interpreter.run.entry)
         before = st.order.copy()
-        interpreter.stack = [Activation(Name("autograd"), None, units[0].slice)]
-        site = interpreter.site(units[0].node)
+        interpreter.run.stack = [Activation(Name("autograd"), None, units[0].slice)]
+        site = interpreter.call_stack.site(units[0].node)
         st.order.drop(GRADIENTS)  # what becomes of gradients between two passes is not seen
         st.order.add(Made(site, GRADIENTS, None, True, AMBIENT, GRADIENT_MADE))
-        interpreter.run_gradient_hooks(st, site)
+        interpreter.hooks.run_gradient_hooks(st, site)
         st.order.drop(GRADIENTS)
         # what some path through a hook waits for is what the last hook of a pass waits for
         st.order.retain(
             lambda made, ways: (
-                _entry_of(made) != interpreter.entry or len({way.carriers for way in ways}) == 1
+                _entry_of(made) != interpreter.run.entry or len({way.carriers for way in ways}) == 1
             )
         )
-        interpreter.stack = []
-        interpreter.rounds = []
-        return None if st.dead else self._ended(_End(st, interpreter.entry, instance, made), before)
+        interpreter.run.stack = []
+        interpreter.run.rounds = []
+        return None if st.dead else self._ended(_End(st, interpreter.run.entry, instance, made), before)
 
     def _ended(self, end: _End, before: Order) -> _End:
         """Note with what order a call began and ended."""
@@ -738,13 +753,15 @@ class Roots:
     def _left_to_next(self, end: _End) -> State:
         """What a call leaves to the next one."""
         interpreter, st = self.interpreter, end.state
-        interpreter.rounds = [end.made]
-        interpreter.track_flags(st, end.instance.name)
-        interpreter.rounds = []
-        interpreter.forget_plain(st)
-        interpreter.age_call(st, end.made)
-        interpreter.prune(st)  # the next call finds only what this one leaves on the object, or elsewhere
-        interpreter.forget_clocks(st)
+        interpreter.run.rounds = [end.made]
+        interpreter.partitioning.track_flags(st, end.instance.name)
+        interpreter.run.rounds = []
+        interpreter.accesses.forget_plain(st)
+        interpreter.objects.age_call(st, end.made)
+        interpreter.lifetimes.prune(
+            st
+        )  # the next call finds only what this one leaves on the object, or elsewhere
+        interpreter.clocks.forget_clocks(st)
         return st
 
     def _protocol_methods(self, unit: ClassUnit, *, nobody: bool) -> list[FunctionUnit]:
@@ -773,9 +790,9 @@ class Roots:
         templates = [m for m in inherited if m.name not in called or (self._entry(m) and m.name not in own)]
         called = called.union(*(inherited[m] for m in templates))
         roots = [m for m in relevant if m.name not in called or (self._entry(m) and m.name not in own)]
-        fresh = [m for m in roots if m not in self.interpreter.entered]
+        fresh = [m for m in roots if m not in self.interpreter.run.entered]
         if nobody:
-            fresh = [m for m in relevant if m not in self.interpreter.entered]
+            fresh = [m for m in relevant if m not in self.interpreter.run.entered]
             fresh = self._unmet([m for m in fresh if not m.name.startswith("_")] or fresh, unit)
         fresh += templates
         if f"{unit.qualname}.__init__" in self.relevant:
@@ -786,7 +803,7 @@ class Roots:
 
     def _unmet(self, methods: list[FunctionUnit], unit: ClassUnit) -> list[FunctionUnit]:
         """Those that lead to stream code which nothing has reached yet, and those that share attributes with it."""
-        unmet = self.relevance.speaking - {u.qualname for u in self.interpreter.entered}
+        unmet = self.relevance.speaking - {u.qualname for u in self.interpreter.run.entered}
         reach = {m: self.relevance.reach(m.qualname) for m in methods}
         leading = [m for m in methods if not unmet.isdisjoint(reach[m])]
         if not leading and f"{unit.qualname}.__init__" not in unmet:
@@ -830,7 +847,7 @@ class Roots:
     def _templates(self, unit: ClassUnit) -> dict[FunctionUnit, set[str]]:
         """Methods of bases that run stream code which a class supplies, each with what of the class it runs."""
         inherited: dict[str, FunctionUnit] = {}
-        for base in self.interpreter.ancestry(unit):
+        for base in self.interpreter.class_members.ancestry(unit):
             for name, method in base.methods.items():
                 inherited.setdefault(name, method)
         definitions = {n: self.file.definitions.get(m.qualname, ()) for n, m in inherited.items()}
@@ -863,7 +880,7 @@ class Roots:
 
     def _between_methods(self, name: str) -> None:
         """A hazard between two methods that a third, called in between, would order is only possible."""
-        findings = list(self.interpreter.findings.values())
+        findings = list(self.interpreter.run.findings.values())
         # where a hazard was found itself, the interpreter went on as if there had been an edge
         for finding in findings:
             first = finding.first
@@ -877,7 +894,7 @@ class Roots:
             for entry, runs in self.ends.items():
                 if entry in (finding.entry, detail.entry) or not entry.startswith(f"{name}."):
                     continue
-                if (entry, first.site) in self.interpreter.unordered_accesses:
+                if (entry, first.site) in self.interpreter.run.unordered_accesses:
                     continue
                 if any(
                     _orders(before, after, made, timeline)
@@ -892,65 +909,71 @@ class Roots:
     def _hooks(self) -> None:
         done: set[FunctionUnit] = set()
         interpreter = self.interpreter
-        for function, bound, state, registered in interpreter.hooks:
+        for function, bound, state, registered in interpreter.run.hooks:
             if function.unit in done:
                 continue
             done.add(function.unit)
             st = state.copy()
-            st.order = interpreter.order()
+            st.order = interpreter.effects.order()
             st.capture = None
             if registered == apis.PACKS:
                 self._pack(function, st)
                 continue
             st.current = {"torch": Stream(HOOK)}
             unit = function.unit
-            interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
-            site = interpreter.site(unit.node)
+            interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
+            site = interpreter.call_stack.site(unit.node)
             st.order.add(Made(site, GRADIENTS, None, True, HOOK, GRADIENT_MADE))
             st.store[(GRADIENTS, "@allocated")] = Stream(HOOK)
             args = [*bound, *hook_arguments(registered)]
             receiver = function.receiver
             if receiver is not None:
-                interpreter.protocol_roots = (
+                interpreter.run.protocol_roots = (
                     [receiver.name] if isinstance(receiver, (Instance, Opaque)) else []
                 )
             result = self._run(function, args, st, f"hook {unit.qualname}")
             if not st.dead:
                 # autograd goes on to allocate gradients on that stream
-                interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
-                alive = interpreter.reachable(st, [result, *bound, function])
+                interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
+                alive = interpreter.lifetimes.reachable(st, [result, *bound, function])
                 kept = any(GRADIENTS in st.store.leads(owner) for owner in alive)
                 if registered == "register_hook" and _is_another(result) and not kept:
-                    interpreter.release(st, GRADIENTS, site)  # it takes the place of the one that was given
-                interpreter.allocate(st, Name("the next gradient"), "torch", site, Stream(HOOK))
-                interpreter.stack = []
-            interpreter.protocol_roots = []
+                    interpreter.lifetimes.release(
+                        st, GRADIENTS, site
+                    )  # it takes the place of the one that was given
+                interpreter.memory.allocate(st, Name("the next gradient"), "torch", site, Stream(HOOK))
+                interpreter.run.stack = []
+            interpreter.run.protocol_roots = []
 
     def _pack(self, function: Function, st: State) -> None:
         """A function is given each tensor that autograd saves: unless it keeps it, nobody does by the next one."""
         interpreter = self.interpreter
         unit = function.unit
-        interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
-        site = interpreter.site(unit.node)
+        interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
+        site = interpreter.call_stack.site(unit.node)
         st.current = {}
         if isinstance(function.receiver, (Instance, Opaque)):
-            interpreter.protocol_roots = [function.receiver.name]
-        unpack = interpreter.unpacked_by.get(function)
+            interpreter.run.protocol_roots = [function.receiver.name]
+        unpack = interpreter.run.unpacked_by.get(function)
         for _ in range(PACKED_IN_A_ROW):
-            saved = interpreter.saved_tensor(st, interpreter.fresh(unit.node, st, "saved"), site)
+            saved = interpreter.hooks.saved_tensor(
+                st, interpreter.objects.fresh(unit.node, st, "saved"), site
+            )
             packed = self._run(function, [saved], st, f"hook {unit.qualname}")
             if st.dead:
                 break
-            interpreter.stack = [Activation(Name("autograd"), None, unit.slice)]
-            interpreter.allocate(st, Name("the next tensor"), "torch", site)
+            interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
+            interpreter.memory.allocate(st, Name("the next tensor"), "torch", site)
             if isinstance(unpack, Function):
-                interpreter.keep_packed(st, unpack, packed)
-        if not st.dead and isinstance(unpack, Function) and unpack not in interpreter.unpacked:
-            interpreter.stack = [Activation(Name("autograd"), None, unpack.unit.slice)]
+                interpreter.hooks.keep_packed(st, unpack, packed)
+        if not st.dead and isinstance(unpack, Function) and unpack not in interpreter.run.unpacked:
+            interpreter.run.stack = [Activation(Name("autograd"), None, unpack.unit.slice)]
             returns = [node for node in walk(unpack.unit.node) if isinstance(node, cst.Return)]
-            interpreter.unpack_saved(st, interpreter.site((*returns, unpack.unit.node)[0]), "backward()")
-        interpreter.stack = []
-        interpreter.protocol_roots = []
+            interpreter.hooks.unpack_saved(
+                st, interpreter.call_stack.site((*returns, unpack.unit.node)[0]), "backward()"
+            )
+        interpreter.run.stack = []
+        interpreter.run.protocol_roots = []
 
 
 def _pools(st: State) -> list[Hashable]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from streamsafe.static import analyze, effects, facts
+from streamsafe.static import analyze, facts
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
 from streamsafe.static.source import SourceFile
+from streamsafe.static.transfer import accesses
 from streamsafe.static.values import Name
 
 # a stream of its own for the device of each layer, made on first use: accesses may stand in many ways;
@@ -40,19 +41,19 @@ def interpreted() -> Interpreter:
 
 
 def test_edges_on_many_ways_count_as_accesses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effects, "WAYS_AN_ACCESS", 1 << 60)
-    accesses = interpreted().total_effort
+    monkeypatch.setattr(accesses, "WAYS_AN_ACCESS", 1 << 60)
+    cost = interpreted().run.total_effort
     monkeypatch.undo()
-    assert interpreted().total_effort > accesses + 10
+    assert interpreted().run.total_effort > cost + 10
 
 
 def test_an_entry_that_costs_too_much_is_left_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = interpreted()
-    assert whole.findings
-    monkeypatch.setattr(effects, "WAYS_AN_ACCESS", 1)  # the first edges use up what there is
+    assert whole.run.findings
+    monkeypatch.setattr(accesses, "WAYS_AN_ACCESS", 1)  # the first edges use up what there is
     left = interpreted()
-    assert left.total_effort > facts.EFFORT
-    assert left.total_steps < whole.total_steps
+    assert left.run.total_effort > facts.EFFORT
+    assert left.run.total_steps < whole.run.total_steps
 
 
 CUT_SHORT = """
@@ -74,7 +75,7 @@ def bad(a):
 def test_a_finding_in_what_a_limit_cut_short_assumes_one_thing_more(
     monkeypatch: pytest.MonkeyPatch, effort: int, confidence: str
 ) -> None:
-    monkeypatch.setattr(effects, "EFFORT", effort)
+    monkeypatch.setattr(accesses, "EFFORT", effort)
     found = analyze.analyze(CUT_SHORT, "cut.py")
     assert bool(found.notes) == (confidence == "likely")
     assert {c.confidence for c in found.conflicts} == {confidence}

@@ -1,0 +1,178 @@
+"""Devices: of which kind one is that is not known, and what the program asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import hints
+from streamsafe.static.concrete import spelled
+from streamsafe.static.facts import IS_CUDA
+from streamsafe.static.state import State
+from streamsafe.static.transfer.part import Part
+from streamsafe.static.values import (
+    PLAIN,
+    Asked,
+    Const,
+    Device,
+    Name,
+    Object,
+    Opaque,
+    Tensor,
+    Value,
+    iterate,
+    union,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.static import interpreter
+    from streamsafe.static.transfer.conditions import Outcomes
+
+
+TARGET = "@copied to"
+"""Kept of a device of unknown kind that an asynchronous copy went to: it is one to the host if the device is."""
+
+PLACED = "@device"
+"""Under this it is kept of a result to which device it was copied."""
+
+MADE_ON = "@made on"
+"""Under this it is kept of a new tensor for which device of unknown kind it was asked."""
+
+_KINDS = frozenset("cuda cpu npu xpu mps hpu mlu meta".split())
+
+
+def as_device(value: Value) -> Device | None:
+    """A value as a device, where it is one: ``device``, ``device.type``, ``x.device``."""
+    if isinstance(value, Device):
+        return value
+    if not isinstance(value, Opaque):
+        return None
+    name, parent = value.name.site, value.name.parent
+    if name == "type" and parent is not None:
+        return Device("", parent)
+    return Device("", value.name) if isinstance(name, str) and spelled(hints.DEVICE, name) else None
+
+
+def _kind(value: Value) -> str:
+    """The kind of device that a constant names."""
+    if isinstance(value, Device):
+        return value.kind
+    if isinstance(value, Const) and isinstance(value.value, str):
+        kind = value.value.partition(":")[0]
+        return kind if kind in _KINDS else ""
+    return ""
+
+
+def placed_on(st: State, value: Object) -> list[Value]:
+    """The device that a tensor was made on, or copied to, where it is named, whichever that is."""
+    placed = (st.store.get((value.name, note)) for note in (MADE_ON, PLACED))
+    return [device for device in placed if device is not None]
+
+
+class Devices(Part):
+    """Devices of unknown kind: where streams matter one is a CUDA device, unless the program asks for the host."""
+
+    conditions: interpreter.Conditions
+    memory: interpreter.Memory
+
+    def is_of_kind(self, left: Value, right: Value) -> Asked | None:
+        """What ``device.type == "cpu"`` and ``device.startswith("cpu")`` come to; None for any other question."""
+        device, kind = as_device(left), _kind(right)
+        if device is None or device.kind or not kind:
+            return None
+        return Asked(kind == "cuda", device.name, kind == "cpu")
+
+    @staticmethod
+    def says_where(value: Value) -> bool:
+        """Whether this is the answer to nothing but the question whether tensors are on the device."""
+        return isinstance(value, Asked) or (isinstance(value, Opaque) and value.name is IS_CUDA)
+
+    def how_placed(self, asked: Asked, st: State, track: bool) -> Outcomes:
+        """How a question for the kind of a device comes out.
+
+        Whoever asks for the host after a copy that does not block has both cases in mind: the copy waits to be waited
+        for in this one only.
+        """
+        on_host = asked.device is not None and self.placed_on_host(asked.device, st, track and asked.on_host)
+        if not on_host:
+            return [(asked.value, ALWAYS)]
+        return [(asked.on_host if outcome else asked.value, guard) for outcome, guard in on_host]
+
+    def placed_on_host(self, device: Name, st: State, track: bool) -> Outcomes:
+        """Whether a device that was copied to is the host, where conditions or a test before say so; else nothing."""
+        if (device, TARGET) not in st.store:
+            return []
+        outcomes = self.conditions.condition(("host", device), (device,), st, track)
+        return outcomes if track or len(outcomes) == 1 else []
+
+    @staticmethod
+    def says_device(value: Opaque) -> bool | None:
+        """Whether a flag that is named for a device is set: where streams matter a CUDA device is in use."""
+        name = value.name.site
+        if not isinstance(name, str):
+            return None
+        return True if spelled(hints.DEVICE_FLAG, name) else False if spelled(hints.CPU_FLAG, name) else None
+
+    # -- tensors -------------------------------------------------------------------------------------------------
+
+    def device_of(self, base: Object, st: State) -> Value:
+        """``x.device``."""
+        placed = st.store.get((base.name, PLACED))
+        if placed is not None:
+            return placed
+        kind = {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.memory.place(st, base), "")
+        return Device(kind)
+
+    @staticmethod
+    def lies_on(st: State, value: Value, device: Value | None) -> bool:
+        """Whether a tensor was made on, or copied to, this device of unknown kind: a copy to there is the tensor."""
+        if (
+            not isinstance(value, (Tensor, Opaque))
+            or not isinstance(device, Opaque)
+            or device.name.is_older()
+        ):
+            return False
+        return any(there in (device, as_device(device)) for there in placed_on(st, value))
+
+    def is_cuda(self, base: Object, st: State) -> Value:
+        """Whether a tensor is on the device: where that is not known, one answer for the tensors of a program."""
+        place = self.memory.place(st, base)
+        if place:
+            return Const(place == "device")
+        placed = st.store.get((base.name, PLACED))
+        if isinstance(placed, Device) and placed.name is not None:
+            answers = self.placed_on_host(placed.name, st, True)
+            if answers:
+                return union((Const(not on_host), guard) for on_host, guard in answers)
+        return self.on_cuda()
+
+    def is_cuda_of_some(self, choices: Sequence[tuple[Value, Guard]], st: State) -> bool:
+        """Whether one of several tensors may lie anywhere: then that is the answer for all of them."""
+        return any(isinstance(v, (Tensor, Opaque)) and not self.memory.place(st, v) for v, _ in choices)
+
+    def on_cuda(self) -> Opaque:
+        """Whether a program's tensors are on the device."""
+        self.run.plain.add(IS_CUDA)
+        return Opaque(IS_CUDA)
+
+    # -- copies --------------------------------------------------------------------------------------------------
+
+    def lies_on_device(self, st: State, source: Value) -> Outcomes:
+        """Whether what is copied lies on the device: both answers, where the program asks for that."""
+        unsure = self.run.file.asks_for_device and any(
+            isinstance(v, Object) and not self.memory.place(st, v) for v in iterate(source)
+        )
+        return (
+            self.conditions.condition(("truth", IS_CUDA), (IS_CUDA,), st, True)
+            if unsure
+            else [(True, ALWAYS)]
+        )
+
+    def goes_to_host(self, st: State, device: Value | None) -> Outcomes:
+        """Whether what is copied goes to the host: both answers, where the program asks for that."""
+        target = as_device(device) if device is not None and self.run.file.asks_for_kind else None
+        if target is None or target.name is None:
+            return [(True, ALWAYS)]
+        st.store[(target.name, TARGET)] = PLAIN
+        return self.conditions.condition(("host", target.name), (target.name,), st, True)

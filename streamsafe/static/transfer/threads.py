@@ -1,0 +1,353 @@
+"""What other threads of the host run, and how they wait for one another: threads, pools, futures, events, queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from streamsafe.order.edges import Edge
+from streamsafe.order.symbolic import ALWAYS, HOST
+from streamsafe.static import apis, sequences
+from streamsafe.static.facts import Site
+from streamsafe.static.initialization import filled_attributes
+from streamsafe.static.state import State
+from streamsafe.static.transfer.part import Part
+from streamsafe.static.transfer.tensors import Call
+from streamsafe.static.values import (
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Const,
+    Container,
+    Event,
+    Function,
+    Instance,
+    Name,
+    Opaque,
+    Partial,
+    Stream,
+    Tuple,
+    Value,
+    Work,
+    alternatives,
+    iterate,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.static import interpreter
+    from streamsafe.static.transfer.run_state import RunState
+
+
+class Threads(Part):
+    """Functions that other threads of the host run, and what they are handed."""
+
+    call_stack: interpreter.CallStack
+    calls: interpreter.Calls
+    class_members: interpreter.ClassMembers
+    comprehensions: interpreter.Comprehensions
+    copies: interpreter.Copies
+    effects: interpreter.Effects
+    memory: interpreter.Memory
+    objects: interpreter.Objects
+    paths: interpreter.Paths
+    tensors: interpreter.Tensors
+
+    _filled: set[str] | None = None
+    """The attributes that some code in sight fills; None until it is asked for."""
+
+    rounds_before: int = 0
+    """How many loops stand around the start of the thread under way."""
+
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
+        self.host_waits: bool = False
+        """A thread has waited for another one."""
+
+    def do_make_thread(self, call: Call, st: State) -> Value:
+        """A thread: its function runs when it is started."""
+        name = self.objects.fresh(call.node, st, "thread")
+        target = call.get(1, "target")
+        if target is not None:
+            st.store[(name, "target")] = target
+        arguments = call.get(3, "args")
+        if arguments is not None:
+            st.store[(name, "args")] = arguments
+        st.store[(name, "@thread")] = PLAIN
+        return Opaque(name)
+
+    def do_make_executor(self, call: Call, st: State) -> Value:
+        """A thread pool."""
+        name = self.objects.fresh(call.node, st, "executor")
+        st.store[(name, "@executor")] = PLAIN
+        return Opaque(name)
+
+    def do_make_signal(self, call: Call, st: State) -> Value:
+        """``threading.Event()`` and its like: threads tell one another by it."""
+        name = self.objects.fresh(call.node, st, "signal")
+        st.store[(name, "@signal")] = PLAIN
+        if call.text.endswith("Barrier"):
+            st.store[(name, "@signalled")] = PLAIN  # by whoever waits, too
+        if call.text.endswith("Semaphore") and call.get(0, "value") == Const(0):
+            st.store[(name, "@empty")] = PLAIN  # the first one waits for another thread
+        return Opaque(name)
+
+    def signal_method(self, signal: Opaque, name: str, call: Call, st: State) -> Value:
+        """A wait for a signal is ordered after the stream whose host function gave it, and else after no stream.
+
+        One that nobody gives in the code that is seen may come from somebody who has waited for the device.
+        """
+        if name in apis.SIGNAL_TELLS:
+            st.store[(signal.name, "@signalled")] = PLAIN
+            self.hand_on(st)
+            if self.run.calling is not None:
+                st.order.obey(
+                    [Edge(signal.name, s.name) for s, _ in self.effects.streams(st, "cupy", self.run.calling)]
+                )
+        elif name in apis.SIGNAL_WAITS:
+            if name != "acquire" or (signal.name, "@empty") in st.store:
+                self.blocks(st, call)
+            if (signal.name, "@signalled") in st.store:
+                st.order.obey([Edge(HOST, signal.name)])
+            elif name != "acquire":
+                self.effects.host_learns_everything(st, call.site)
+        elif name == "clear":
+            st.store.pop((signal.name, "@signalled"), None)
+        return PLAIN
+
+    def blocks(self, st: State, call: Call) -> None:
+        """The thread that is interpreted waits for another one: those that waited for it go on first."""
+        if self.run.threads or self.run.beside:
+            self.host_waits = True
+            return
+        waiting = [table["@waiting"] for _, table in st.store.objects.items() if "@waiting" in table]
+        for thread in waiting:
+            assert isinstance(thread, (Opaque, Instance))
+            if thread.name != thread.name.newest():
+                continue  # one of several rounds or calls before has had its turn
+            target, items = self._thread_target(thread, st)
+            running = isinstance(target, Function) and any(a.unit is target.unit for a in self.run.stack)
+            if target is not None and not running:
+                self.in_thread(target, items, {}, call, st)
+
+    def waits_first(self, values: list[Value], call: Call, st: State) -> bool:
+        """Whether a thread that takes what a queue is given here waits before it reads the copies among it."""
+        names = {
+            t.name for v in values for t, _ in self.memory.tensors(st, v) if self.tensors.pending_copy(st, t)
+        }
+        waiting = any("@waiting" in table for _, table in st.store.objects.items())
+        if not names or not waiting or self.run.threads or self.run.beside:
+            return False
+        after = st.copy()
+        unsaid, self.run.unsaid = self.run.unsaid, set()
+        self.run.taking = True
+        with self.out_of_sight():
+            self.blocks(after, call)
+        self.run.taking = False
+        read, self.run.unsaid = self.run.unsaid, unsaid
+        return names.isdisjoint(read) and not any(
+            made.writes and made.buffer in names for made in self.effects.lacking(after, HOST, ALWAYS)
+        )
+
+    @contextmanager
+    def out_of_sight(self) -> Iterator[None]:
+        """What is interpreted here is to be known, not reported or explained."""
+        explained, self.run.explained = self.run.explained, None
+        self.run.silent += 1
+        yield
+        self.run.silent -= 1
+        self.run.explained = explained
+
+    def hand_on(self, st: State) -> None:
+        """Another thread is signalled to go on: what has been enqueued by now comes before what it does."""
+        self.run.handed_on.update(made.site for made, _ in st.order.iterate())
+
+    def noted_in_thread(self, buffer: Name) -> None:
+        """What each round of a loop of a thread allocates is noted."""
+        if self.run.threads and len(self.run.rounds) > self.rounds_before:
+            self.run.produced.add(buffer.base())
+
+    def is_produced(self, st: State, value: Value) -> bool:
+        """Whether something is a queue of what a thread allocates round by round, or an object that has one."""
+        held = [*st.store.of(value.name).values(), value] if isinstance(value, Instance) else [value]
+        queues = [
+            v for inner in held for v in iterate(inner) if isinstance(v, Container) and v.kind == "queue"
+        ]
+        return any(t.name.base() in self.run.produced for q in queues for t, _ in self.memory.tensors(st, q))
+
+    def produced_next(self, st: State, taken: Value) -> None:
+        """Somebody takes what a thread has put into a queue: that thread allocates the next one meanwhile."""
+        if self.run.threads or self.run.beside:
+            return
+        for target, _ in self.memory.tensors(st, taken):
+            base = target.name.base()
+            if base in self.run.produced:
+                for stream, guard in alternatives(st.store.get((target.name, "@allocated"), NONE), st.path):
+                    if isinstance(stream, Stream):
+                        self.memory.taken_from_pool(
+                            st, stream, guard, self.run.libraries[base], self.run.sites_of[base]
+                        )
+
+    @contextmanager
+    def elsewhere(self, st: State) -> Iterator[None]:
+        """What is interpreted here another thread does; where that would wait the others go on."""
+        current, st.current = st.current, {}
+        outer, self.run.blocked = self.run.blocked, []
+        before, self.rounds_before = self.rounds_before, len(self.run.rounds)
+        self.run.threads += 1
+        yield
+        self.run.threads -= 1
+        self.rounds_before = before
+        self.paths.settle(st, self.paths.joined([st, *self.run.blocked]))
+        self.run.blocked = outer
+        st.current = current
+
+    def in_thread(
+        self, function: Value, arguments: list[Value], kwargs: dict[str, Value], call: Call, st: State
+    ) -> Value:
+        """A function runs in another thread: it starts on the default stream (TS-22)."""
+        with self.elsewhere(st):
+            return self.calls.call_value(function, Call(call.node, call.site, arguments, kwargs), st)
+
+    def mapped_in_threads(self, call: Call, st: State) -> Value:
+        """``executor.map(f, xs)``: the function runs for each element, in threads."""
+        with self.elsewhere(st):
+            return self.comprehensions.do_map_call(
+                Call(call.node, call.site, call.args, {}, "builtins.map"), st
+            )
+
+    def do_thread_call(self, call: Call, st: State) -> Value:
+        """``asyncio.to_thread(f, *args)``."""
+        return self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st) if call.args else UNKNOWN
+
+    def do_wait_futures(self, call: Call, st: State) -> Value:
+        """``concurrent.futures.wait(fs)``."""
+        self.threads_done(st)
+        return Tuple((call.args[0], UNKNOWN)) if call.args else UNKNOWN
+
+    @staticmethod
+    def threads_done(st: State) -> None:
+        """Somebody waited for what runs in other threads: from here on none of them is taken to be at work."""
+        if st.threads:
+            st.threads = {t: None for t in st.threads if not isinstance(t, Site)}
+
+    def is_thread(self, value: Instance) -> bool:
+        """Whether an object is a thread of a class of the file."""
+        return any(
+            base.rpartition(".")[2] == "Thread"
+            for u in self.class_members.ancestry(value.unit)
+            for base in u.bases
+        )
+
+    @staticmethod
+    def carries_event(values: list[Value], st: State) -> bool:
+        """Whether something is handed over with the stream to wait for, or with an event that it leads to."""
+        given = [v for value in values for v in iterate(value)]
+        if any(isinstance(v, (Event, Stream)) for v in given):
+            return True
+        reached: set[Name] = set()
+        for value in given:  # grows
+            if isinstance(value, Tuple):
+                given.extend(v for item in value.items for v in iterate(item))
+            elif isinstance(value, (Instance, Container)) and value.name not in reached:
+                reached.add(value.name)
+                given.extend(v for held in st.store.of(value.name).values() for v in iterate(held))
+        return any(isinstance(v, (Event, Work)) for v in given)
+
+    def thread_method(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value:
+        """A method of a thread."""
+        target, items = self._thread_target(receiver, st)
+        if name == "start":
+            syncs = self.run.waits
+            result: Value = NONE
+            with self.handed_to_thread(target or UNKNOWN, items, "start()", call, st):
+                if target is not None and self.would_wait(target, items, call, st):
+                    self.run.waiting.update(
+                        (v.unit, v.receiver) for v in iterate(target) if isinstance(v, Function)
+                    )
+                    st.store[(receiver.name, "@waiting")] = receiver
+                elif target is not None:
+                    result = self.in_thread(target, items, {}, call, st)
+            if self.run.waits > syncs or (
+                target is not None and self._waits_given_work(target, items, call, st)
+            ):
+                st.threads = st.threads | {call.site: None}
+            return result
+        if name == "join":
+            if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:
+                self.in_thread(target, items, {}, call, st)
+            self.threads_done(st)
+        return NONE
+
+    def go_on_waiting(self, st: State) -> None:
+        """Threads that nobody joins: what waits for work, a function made beside it, has got some meanwhile."""
+        for name, table in list(st.store.objects.items()) if self.run.waiting else ():
+            target = table.get("target")
+            closures = isinstance(target, Function) and target.frame is not None
+            if not closures or st.store.pop((name, "@waiting"), None) is None or st.dead:
+                continue
+            assert isinstance(target, Function)
+            node = target.unit.node
+            given = self._thread_target(Opaque(name), st)[1]
+            self.in_thread(
+                target, given, {}, Call(node, self.call_stack.site_in(target.unit.slice, node)), st
+            )
+
+    @contextmanager
+    def handed_to_thread(
+        self, target: Value, values: list[Value], text: str, call: Call, st: State
+    ) -> Iterator[None]:
+        """Another thread is given something, which it reads; where its function is seen, unless that waits before."""
+        bound = [v for v in iterate(target) if isinstance(v, Partial)]
+        values = [*values, *(v for given in bound for v in given.args)]
+        functions = [v.function if isinstance(v, Partial) else v for v in iterate(target)]
+        seen = all(isinstance(v, Function) for v in functions)
+        if not seen and not self.carries_event(values, st):
+            self.copies.hand_to_host(st, values, call.site, text)
+        yield
+        if seen and not self.carries_event(values, st):
+            self.copies.hand_to_host(st, values, call.site, text)
+
+    def _thread_target(self, thread: Opaque | Instance, st: State) -> tuple[Value | None, list[Value]]:
+        """What a thread runs, and with what: the function that it was given, or its class's ``run``."""
+        if isinstance(thread, Instance):
+            return self.class_members.own_method(thread, "run"), []
+        arguments = st.store.get((thread.name, "args"), NONE)
+        return st.store.get((thread.name, "target")), list(arguments.items) if isinstance(
+            arguments, Tuple
+        ) else []
+
+    @property
+    def filled(self) -> set[str]:
+        """The attributes into whose containers some function of the file puts something."""
+        if self._filled is None:
+            self._filled = filled_attributes(self.run.file)
+        return self._filled
+
+    def _waits_given_work(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
+        """Whether a thread that finds lists of its object empty when it starts waits for what is put there later."""
+        later, blurred = st.copy(), False
+        for function in iterate(target):
+            owner = function.receiver if isinstance(function, Function) else None
+            if not isinstance(owner, Instance):
+                continue
+            held = later.store.of(owner.name)
+            for value in [v for key, found in held.items() if key in self.filled for v in iterate(found)]:
+                if isinstance(value, Container) and not sequences.length(later, value):
+                    sequences.blur(later, value)
+                    later.store[(value.name, "*")] = Opaque(value.name.child("brought"))
+                    blurred = True
+        if not blurred:
+            return False
+        syncs = self.run.waits
+        with self.out_of_sight():
+            self.in_thread(target, arguments, {}, call, later)
+        return self.run.waits > syncs
+
+    def would_wait(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
+        """Whether a thread that starts here waits for what others do: it goes on when it is joined."""
+        before, self.host_waits = self.host_waits, False
+        with self.out_of_sight():
+            self.in_thread(target, arguments, {}, call, st.copy())
+        waits, self.host_waits = self.host_waits, before
+        return waits

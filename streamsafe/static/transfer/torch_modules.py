@@ -1,0 +1,223 @@
+"""Library calls of ``torch.autograd``, ``torch.nn`` and ``torch.optim``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from streamsafe.static import apis, sequences
+from streamsafe.static.facts import INITIAL, LOADER, PASS
+from streamsafe.static.state import State
+from streamsafe.static.transfer.part import Part
+from streamsafe.static.transfer.tensors import UNPLACED, Call
+from streamsafe.static.values import (
+    EACH,
+    NONE,
+    PLAIN,
+    UNKNOWN,
+    Const,
+    Container,
+    Instance,
+    Object,
+    Opaque,
+    Tuple,
+    Value,
+    iterate,
+)
+
+if TYPE_CHECKING:
+    from streamsafe.static import interpreter
+
+
+class TorchModules(Part):
+    """Verbs of modules, parameters, optimizers and backward passes."""
+
+    accesses: interpreter.MemoryAccesses
+    annotations: interpreter.Annotations
+    containers: interpreter.Containers
+    gradients: interpreter.Gradients
+    hooks: interpreter.Hooks
+    memory: interpreter.Memory
+    objects: interpreter.Objects
+    python_containers: interpreter.PythonContainers
+    tensors: interpreter.Tensors
+
+    def do_backward_function(self, call: Call, st: State) -> Value:
+        """``torch.autograd.backward(tensors, grad_tensors=None)``."""
+        gradients = call.get(1, "grad_tensors")
+        roots = self.tensors.tensor_results(st, call.get(0, "tensors") or UNKNOWN)
+        given, leaves = self.given_gradients(gradients, st), call.get(5, "inputs")
+        self.gradients.backward(st, roots, given, call.site, "torch.autograd.backward()", leaves)
+        return NONE
+
+    def do_queue_callback(self, call: Call, st: State) -> Value:
+        """``Variable._execution_engine.queue_callback(function)``."""
+        return self.hooks.register_hooks(apis.AFTER_PASS, call, st)
+
+    def do_multi_grad_hook(self, call: Call, st: State) -> Value:
+        """``torch.autograd.graph.register_multi_grad_hook(tensors, function)``."""
+        return self.hooks.register_hooks(
+            "register_multi_grad_hook", call, st, call.get(0, "tensors") or UNKNOWN
+        )
+
+    def do_grad_function(self, call: Call, st: State) -> Value:
+        """``torch.autograd.grad(outputs, inputs, grad_outputs=None)`` returns the gradients (TA-09)."""
+        gradients = call.get(2, "grad_outputs")
+        for value in self.given_gradients(gradients, st):
+            self.accesses.access(
+                st,
+                value,
+                call.site,
+                "torch.autograd.grad()",
+                writes=False,
+                tags=frozenset({INITIAL}),
+            )
+        self.gradients.join_leaves(st, self.tensors.tensor_results(st, call.get(0, "outputs") or UNKNOWN))
+        self.hooks.run_captured_passes(st, call.site)
+
+        def gradient(number: int | None) -> Value:
+            return self.tensors.new_tensor(
+                st,
+                call.site,
+                "torch.autograd.grad()",
+                library="torch",
+                place="device" if self.tensors.on_side_stream(st, "torch") else "",
+                tags=PASS,
+                what="gradients" if number is None else f"gradient {number}",
+            )
+
+        asked = _listed(call.node)
+        return gradient(None) if asked is None else Tuple(tuple(gradient(i) for i in range(asked)))
+
+    def given_gradients(self, value: Value | None, st: State) -> list[Value]:
+        """The gradients that a call of autograd is given, None left out."""
+        if value is None or value == NONE:
+            return []
+        return [v for v in self.tensors.tensor_results(st, value) if v != NONE]
+
+    def do_use_gradients(self, call: Call, st: State) -> Value:
+        """``clip_grad_norm_`` and its like read and write every ``.grad``."""
+        self.gradients.use_of_gradients(
+            st, call.site, f"{call.text.rpartition('.')[2]}()", call.everything()[:1]
+        )
+        return self.tensors.new_tensor(st, call.site, "clip_grad_norm_()", library="torch")
+
+    def do_make_optimizer(self, call: Call, st: State) -> Value:
+        """An optimizer or a gradient scaler."""
+        name = self.objects.fresh(call.node, st, "optimizer")
+        st.store[(name, "@optimizer")] = PLAIN
+        kind = call.text.rpartition(".")[2]
+        if kind == "GradScaler":
+            st.store[(name, "@scaler")] = PLAIN
+        elif kind in apis.CAPTURABLE_OPTIMIZERS and not call.starred:
+            given = call.kwargs.get("capturable")
+            if given is None or given == Const(False):
+                st.store[(name, "@uncapturable")] = Const(call.site)
+        if call.kwargs.get("fused") == Const(True):
+            st.store[(name, "@fused")] = PLAIN
+        if (params := call.get(0, "params")) is not None:
+            st.store[(name, "params")] = params
+        return Opaque(name)
+
+    def do_make_module(self, call: Call, st: State) -> Value:
+        """A module: an object whose parts are not followed."""
+        name = self.objects.fresh(call.node, st, "module")
+        if call.text.startswith("torch.nn.") and call.text.rpartition(".")[2][:1].isupper():
+            st.store[(name, "@module")] = Const(self.run.entry)
+            if call.text.endswith(".DistributedDataParallel"):
+                st.store[(name, "@ddp")] = PLAIN
+            if not call.text.endswith("DataParallel"):
+                st.store[(name, "@computes")] = PLAIN  # where its input lies
+        for position, value in enumerate(call.everything()):
+            if any(isinstance(v, Object) for v in iterate(value)):
+                st.store[(name, f"part {position}")] = value
+        return Opaque(name)
+
+    def do_make_modules(self, call: Call, st: State) -> Value:
+        """Modules in a row, or under names: followed where some of them are of classes of the file, or are to come."""
+        rest = call.kwargs.pop(UNPLACED, None)
+        given = [*call.args, *(rest.items if isinstance(rest, Tuple) else ())]
+        within = given if call.text.endswith(".Sequential") and not self._is_named_row(given) else given[:1]
+        parts = [v for value in within for v in iterate(value)]
+        inside = [
+            v
+            for part in parts
+            for v in (
+                self.containers.held(part, st) if isinstance(part, Container) else [self._listed_in(part, st)]
+            )
+            for v in iterate(v)
+        ]
+        followed = any(isinstance(v, Instance) or self.is_row_of_modules(v, st) for v in inside)
+        if not followed and (given or call.text.endswith(".Sequential")):
+            return self.do_make_module(call, st)
+        made: Value
+        if within is given and call.text.endswith(".Sequential"):
+            made = self.containers.container(
+                call.node, st, "list", given, exact=not call.starred and rest is None
+            )
+        elif call.text.endswith(".ModuleDict"):
+            made = self.python_containers.do_make_mapping(call, st)
+        else:
+            made = self.python_containers.do_make_container(call, st)
+        if isinstance(made, Container):
+            if call.text.endswith(".Sequential"):
+                made = replace(made, kind="list")  # its parts, whatever they are called
+            st.store[(made.name, "@module")] = Const(call.text.rpartition(".")[2])
+            if call.text.endswith(".ModuleList"):
+                st.store[(made.name, sequences.FIXED)] = PLAIN
+        return made
+
+    def _listed_in(self, part: Value, st: State) -> Value:
+        """What an annotation says that a list holds; anything else as it is."""
+        if not isinstance(part, Opaque):
+            return part
+        element = Opaque(part.name.child(EACH))
+        found = self.annotations.typed_element(part, element, st)
+        return part if found is element else found
+
+    @staticmethod
+    def _is_named_row(given: list[Value]) -> bool:
+        """Whether a Sequential is given one dict of named modules."""
+        return len(given) == 1 and isinstance(given[0], Container) and given[0].kind == "dict"
+
+    @staticmethod
+    def is_row_of_modules(value: Value, st: State) -> bool:
+        """Whether this is a container of modules, which is a module itself."""
+        return isinstance(value, Container) and (value.name, "@module") in st.store
+
+    def do_make_parameter(self, call: Call, st: State) -> Value:
+        """``nn.Parameter(x)`` is x."""
+        for value in iterate(call.args[0]) if call.args else ():
+            if isinstance(value, Object):
+                st.store[(value.name, "@parameter")] = PLAIN
+                self.goes_with_module(value, st)
+        return call.args[0] if call.args else UNKNOWN
+
+    def goes_with_module(self, value: Object, st: State) -> None:
+        """What a module is made with in pageable memory lies where the module is moved later."""
+        if self.memory.place(st, value) == "pageable":
+            st.store[(value.name, "@goes along")] = PLAIN
+            if any(a.unit is not None and a.unit.name == "__init__" for a in self.run.stack):
+                st.store[(value.name, "@place")] = Const("")
+
+    def do_make_loader(self, call: Call, st: State) -> Value:
+        """A loader that pins memory has a thread of its own (TD-12)."""
+        name = self.objects.fresh(call.node, st, LOADER)
+        if call.kwargs.get("pin_memory") == Const(True):
+            st.store[(name, "@pins")] = Const(call.site)
+        return Opaque(name)
+
+
+def _listed(node: cst.CSTNode) -> int | None:
+    """How many gradients a call asks for by a list in its place, those of another list at its end counted as one."""
+    args = node.args if isinstance(node, cst.Call) else ()
+    given = [a.value for n, a in enumerate(args) if (n == 1 and a.keyword is None and not a.star)]
+    given += [a.value for a in args if a.keyword is not None and a.keyword.value == "inputs"]
+    if len(given) != 1 or not isinstance(given[0], (cst.List, cst.Tuple)):
+        return None
+    elements = given[0].elements
+    if any(isinstance(e, cst.StarredElement) for e in elements[:-1]):
+        return None
+    return len(elements) if 1 < len(elements) <= sequences.LIMIT else None
