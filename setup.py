@@ -12,8 +12,9 @@ from setuptools.command.build_ext import build_ext
 COMPILED = ["streamsafe/order/forks.py", "streamsafe/order/symbolic.py"]
 """What is compiled beside `streamsafe/static`."""
 
-PURE = "__init__ analyze baseline cache discovery modules project reading relevance source".split()
-"""What stays Python in `streamsafe/static`: what has cached properties, and what little time is spent in."""
+PURE = "__init__ analyze baseline cache checked discovery modules project reading relevance source".split()
+"""What stays Python in `streamsafe/static`: what has cached properties, what processes send each other, and what little
+time is spent in."""
 
 
 def modules() -> list[str]:

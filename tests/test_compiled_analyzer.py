@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from streamsafe.static.checked import Checked, Task
+
 ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "streamsafe" / "static"
 
@@ -32,3 +34,8 @@ def test_a_file_with_cached_properties_stays_python() -> None:
     """A class that mypyc compiles has none."""
     cached = {path.stem for path in STATIC.rglob("*.py") if "cached_property" in path.read_text()}
     assert cached and cached <= stays_python()
+
+
+def test_what_processes_send_each_other_stays_python() -> None:
+    """A frozen dataclass that mypyc compiles cannot be unpickled."""
+    assert {cls.__module__.rpartition(".")[2] for cls in (Task, Checked)} <= stays_python()

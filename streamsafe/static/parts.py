@@ -16,7 +16,15 @@ from streamsafe.static.values import EACH, NONE, Api, Const, Name, Opaque, Parti
 
 _END = 1 << 62
 _WHOLE = range(_END)
-Picked = range | str | Name | Bounds | frozenset[Name]
+
+
+class ByKey(NamedTuple):
+    """The key by which an element was picked of a list that does not tell its elements apart."""
+
+    key: Hashable
+
+
+Picked = range | str | Name | Bounds | frozenset[Name] | ByKey
 
 ELLIPSIS = Api("Ellipsis")
 ALL = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
@@ -111,12 +119,6 @@ def in_rounds(part: Hashable | None, rounds: Picks) -> Part:
     layers: Part = part if isinstance(part, tuple) and part else (Layer(),)
     first = layers[0]
     return (first._replace(picked=_sorted(dict(rounds) | dict(first.picked))), *layers[1:])
-
-
-class ByKey(NamedTuple):
-    """The key by which an element was picked of a list that does not tell its elements apart."""
-
-    key: Hashable
 
 
 def keys(part: Hashable | None) -> Iterator[Hashable]:
