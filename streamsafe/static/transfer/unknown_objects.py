@@ -282,7 +282,7 @@ class UnknownObjects(Part):
             asked = Opaque(receiver.name.child(f"{name}()"), part=receiver.part)
             self.run.plain.add(asked.name.base())
             return asked
-        if name in apis.VIEW_METHODS and not foreign and (name not in _AMBIGUOUS or _of_axes(call)):
+        if name in apis.VIEW_METHODS and not foreign and (name not in _AMBIGUOUS or _of_axes(name, call)):
             self.tensors.rows_are_tensors(st, [receiver])
             return self.tensor_methods.viewed(receiver, name, call, st)
         if name.endswith("_") and not name.startswith("_") and len(name) > 2:
@@ -375,8 +375,10 @@ def _event_like(name: Name) -> bool:
     return hints.names_event(_last_word(name))
 
 
-def _of_axes(call: Call) -> bool:
+def _of_axes(name: str, call: Call) -> bool:
     """Whether ``split()`` and its like get sizes or an axis: that means a tensor."""
+    if name == "view" and len(call.args) > 1:
+        return True  # a size for each axis
     first = call.get(0, "")
     sized = isinstance(first, (Tuple, Container)) or (isinstance(first, Const) and type(first.value) is int)
     return "dim" in call.kwargs or sized
