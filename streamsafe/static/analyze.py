@@ -206,7 +206,12 @@ def _confidence(finding: Finding, interpreter: Interpreter) -> Confidence:
 
 
 def _is_cut_short(finding: Finding, interpreter: Interpreter) -> bool:
-    """Whether a limit cut the analysis of what a finding lies in short: what is left out may order it."""
+    """Whether a limit cut the analysis of what a finding lies in short: what is left out may order it.
+
+    Where a copy's memory lies does not hang on that: advice is as sure as before.
+    """
+    if interpreter.run.advice.get(finding.key) is finding:
+        return False
     detail = finding.first.detail if finding.first is not None else None
     entries = {finding.entry, detail.entry if isinstance(detail, Detail) else finding.entry}
     return not entries.isdisjoint(interpreter.run.cut_short)

@@ -79,3 +79,30 @@ def test_a_finding_in_what_a_limit_cut_short_assumes_one_thing_more(
     found = analyze.analyze(CUT_SHORT, "cut.py")
     assert bool(found.notes) == (confidence == "likely")
     assert {c.confidence for c in found.conflicts} == {confidence}
+
+
+CUT_SHORT_COPY = """
+import numpy
+import torch
+
+
+def bad(n):
+    b = torch.from_numpy(numpy.zeros(n)).to("cuda", non_blocking=True)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        c = torch.zeros(8, device="cuda") * 2
+    for _ in range(8):
+        c = c * 2
+    return b
+"""
+
+
+@pytest.mark.parametrize("effort", [facts.EFFORT, 3])
+def test_advice_is_as_sure_where_a_limit_cut_the_rest_short(
+    monkeypatch: pytest.MonkeyPatch, effort: int
+) -> None:
+    monkeypatch.setattr(accesses, "EFFORT", effort)
+    found = analyze.analyze(CUT_SHORT_COPY, "cut.py")
+    assert bool(found.notes) == (effort == 3)
+    advice = [c.confidence for c in found.conflicts if c.facts.violation == "pageable-non-blocking"]
+    assert advice == ["certain"]
