@@ -8,7 +8,7 @@ from streamsafe.static import analyze, facts
 from streamsafe.static.interpreter import Interpreter
 from streamsafe.static.roots import Roots
 from streamsafe.static.source import SourceFile
-from streamsafe.static.transfer import accesses
+from streamsafe.static.transfer import accesses, calls
 from streamsafe.static.values import Name
 
 # a stream of its own for the device of each layer, made on first use: accesses may stand in many ways;
@@ -106,3 +106,38 @@ def test_advice_is_as_sure_where_a_limit_cut_the_rest_short(
     assert bool(found.notes) == (effort == 3)
     advice = [c.confidence for c in found.conflicts if c.facts.violation == "pageable-non-blocking"]
     assert advice == ["certain"]
+
+
+CUT_SHORT_CAPTURE = """
+import torch
+
+
+def add(x):
+    return x + 1
+
+
+def bad(model, batches):
+    x = torch.zeros(8, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = add(x)
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        y = add(x) * x
+    for batch in batches:
+        x = batch.cuda()
+        graph.replay()
+    return y
+"""
+
+
+@pytest.mark.parametrize(("steps", "confidences"), [(calls.STEPS, {"certain"}), (8, {"possible"})])
+def test_a_capture_that_a_limit_cut_short_tells_no_more_than_what_is_possible(
+    monkeypatch: pytest.MonkeyPatch, steps: int, confidences: set[str]
+) -> None:
+    monkeypatch.setattr(calls, "STEPS", steps)
+    found = analyze.analyze(CUT_SHORT_CAPTURE, "cut.py")
+    replaced = [c for c in found.conflicts if c.facts.violation == "rebound-static-input"]
+    assert {c.confidence for c in replaced} == confidences

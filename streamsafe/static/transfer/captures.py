@@ -123,6 +123,8 @@ class Captures(Part):
             self.graph_reset(st, capture.graph)
             st.graphs[capture.graph] = self.graph_memory.inputs(st)
             st.store[(capture.graph, "@entry")] = Const(self.run.entry)
+            if self.run.entry in self.run.cut_short:  # what it replaces itself was not all seen
+                st.store[(capture.graph, "@cut short")] = PLAIN
             st.store[(capture.graph, "@uses")] = self.uses(st)
             if capture.modules:
                 st.store[(capture.graph, "@modules")] = Tuple(tuple(map(Opaque, capture.modules)))
@@ -173,6 +175,7 @@ class Captures(Part):
             "@captures",
             "@there from the start",
             "@dropped",
+            "@cut short",
         ):
             st.store.pop((graph, key), None)
         st.rebound = {r: None for r in st.rebound if r.graph != graph}
@@ -420,6 +423,7 @@ class Captures(Part):
                         ("the replay still reads the tensor that was captured", site),
                     ],
                     memory=rebound.memory,
+                    assumed=Assumed.POSSIBLE if (inner.name, "@cut short") in st.store else Assumed.NOTHING,
                 )
 
     def graph_of(self, st: State, value: Value) -> Value:
