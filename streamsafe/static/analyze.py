@@ -300,7 +300,7 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
 
 
 def _methods(finding: Finding, detail: Detail, interpreter: Interpreter) -> tuple[str, ...]:
-    """Two methods of a class that nobody is seen to call, and of which nothing fixes the order, else none.
+    """Two methods of a class that nothing calls, and of which nothing fixes the order, else none.
 
     A constructor comes first, a thread runs beside the others; autograd calls hooks and the methods of its functions.
     """

@@ -77,7 +77,7 @@ def _replaced(conflict: Conflict, linked: Checked, found: Mapping[str, Checked])
 
 def _unless_called(conflict: Conflict, path: str, tree: TreeCallers) -> Conflict:
     """A conflict of two methods is only possible where the tree calls both: its calls say in which order."""
-    if conflict.methods and all(tree.call(path, method) for method in conflict.methods):
+    if conflict.methods and all(tree.has_caller(path, method) for method in conflict.methods):
         return replace(conflict, confidence="possible")
     return conflict
 

@@ -23,12 +23,14 @@ class TreeCallers:
     """
 
     def __init__(self, projects: Iterable[Collection[str]]) -> None:
-        self._project_of = {path: sorted(paths) for paths in map(frozenset, projects) for path in paths}
+        self._project_of: dict[str, list[str]] = {}
+        for project in projects:
+            self._project_of |= dict.fromkeys(project, sorted(project))
         self._texts: dict[str, bytes] = {}
         self._uses: dict[str, _Uses] = {}
         self._known: dict[tuple[str, str], bool] = {}
 
-    def call(self, path: str, method: str) -> bool:
+    def has_caller(self, path: str, method: str) -> bool:
         """Whether the project of a file uses the class of a method outside its body, and calls the method by its name.
 
         What an instance's own call, iteration and ``with`` run counts as called where the class is used.
@@ -104,7 +106,7 @@ class _Uses:
                 self.classes.add(node.name)
                 todo += [(child, inside) for child in (*node.decorator_list, *node.keywords, *node.body)]
                 continue  # a base is no use: objects of the derived class are others
-            elif isinstance(node, ast.Name):
+            if isinstance(node, ast.Name):
                 self.names |= {node.id} - inside
             elif isinstance(node, ast.Attribute):
                 self.names |= {node.attr} - inside
