@@ -45,12 +45,12 @@ def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: St
         return
     interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
     for stream in interpreter.streams.awaitable_by_others(st):
-        for current, guard in interpreter.effects.streams(st, "torch", None):
+        for current, guard in interpreter.effects.possible_streams(st, "torch", None):
             st.order.learn(current.name, stream.name, guard=guard)
     for handle in _kept_handles(st):
-        for current, guard in interpreter.effects.streams(st, "torch", None):
+        for current, guard in interpreter.effects.possible_streams(st, "torch", None):
             st.order.learn(current.name, handle, guard=guard)
-    for value, guard in interpreter.memory.tensors(st, result):
+    for value, guard in interpreter.memory.tensors_in(st, result):
         if not interpreter.tensors.is_host(st, value):
             site = interpreter.call_stack.site(returns[-1])
             interpreter.accesses.access(st, under(value, guard), site, AUTOGRAD, writes=False)

@@ -31,7 +31,7 @@ def given(interpreter: Interpreter, unit: FunctionUnit, st: State, *, last: bool
             word = parameter.name.value
             detail = Detail("the caller", word, Assumed.METHODS, frozenset(), unit.qualname)
             name = Name(word, (id(unit.node),))
-            for stream, guard in interpreter.effects.streams(st, "torch"):
+            for stream, guard in interpreter.effects.possible_streams(st, "torch"):
                 st.order.add(
                     Made(interpreter.call_stack.site(parameter), name, None, True, stream.name, detail), guard
                 )
@@ -50,7 +50,7 @@ def begun(interpreter: Interpreter, unit: FunctionUnit, st: State) -> None:
     if plain:
         detail = Detail("the caller", "", Assumed.METHODS, frozenset(), unit.qualname)
         st.order.add(Made(interpreter.call_stack.site(unit.node), ENTERED, None, True, CALLER, detail))
-        for stream, guard in [(Stream(AMBIENT), ALWAYS), *interpreter.effects.streams(st, "torch")]:
+        for stream, guard in [(Stream(AMBIENT), ALWAYS), *interpreter.effects.possible_streams(st, "torch")]:
             st.order.learn(stream.name, CALLER, guard=guard)
     interpreter.run.stack = []
 
@@ -101,7 +101,7 @@ def iterated(interpreter: Interpreter, instance: Instance, unit: FunctionUnit, s
         interpreter.containers.lose(current, current.store.get((frame, "element"), NONE))
         current.store[(frame, "element")] = value
         interpreter.lifetimes.release_unreachable(current, site)
-        for target, guard in interpreter.memory.tensors(current, value):
+        for target, guard in interpreter.memory.tensors_in(current, value):
             ways = [way for found in current.order.accesses(target.name).values() for way in found]
             if (
                 ways
@@ -133,7 +133,7 @@ def taken(
     covering = interpreter.lifetimes.covering
     values = [
         (value, guard)
-        for value, guard in interpreter.memory.tensors(st, result)
+        for value, guard in interpreter.memory.tensors_in(st, result)
         # of several one may have been made before, and waited for
         if not (
             interpreter.tensors.is_host(st, value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import GetSetDescriptorType
 from typing import TYPE_CHECKING
 
 from streamsafe.static.transfer.accesses import MemoryAccesses as MemoryAccesses
@@ -55,6 +54,7 @@ from streamsafe.static.transfer.methods import Methods as Methods
 from streamsafe.static.transfer.narrowing import Narrowing as Narrowing
 from streamsafe.static.transfer.objects import Objects as Objects
 from streamsafe.static.transfer.optimizers import Optimizers as Optimizers
+from streamsafe.static.transfer.part import Part, Parts
 from streamsafe.static.transfer.partitioning import Partitioning as Partitioning
 from streamsafe.static.transfer.paths import Paths as Paths
 from streamsafe.static.transfer.patterns import Patterns as Patterns
@@ -83,85 +83,10 @@ from streamsafe.static.transfer.user_models import UserModels as UserModels
 if TYPE_CHECKING:
     from streamsafe.config import Models
     from streamsafe.static.source import SourceFile
-    from streamsafe.static.transfer.part import Part
 
 PARTS: dict[str, type[Part]] = {
     part.__module__.rpartition(".")[2]: part
-    for part in (
-        MemoryAccesses,
-        Advice,
-        Annotations,
-        Arithmetic,
-        Arrays,
-        Assignments,
-        AssumedOrder,
-        Attributes,
-        BuiltinFunctions,
-        CallStack,
-        Calls,
-        Captures,
-        ClassMembers,
-        Clocks,
-        Collectives,
-        Comprehensions,
-        Computed,
-        Conditions,
-        ContainerMethods,
-        Containers,
-        ContextMethods,
-        Contexts,
-        Copies,
-        CountedLoops,
-        CurrentStreams,
-        Definitions,
-        Devices,
-        Effects,
-        Elements,
-        Events,
-        Expressions,
-        Functions,
-        Generators,
-        Gradients,
-        GraphCalls,
-        GraphMemory,
-        Hooks,
-        Instances,
-        Interop,
-        Iterables,
-        Iteration,
-        KernelLaunches,
-        Library,
-        Lifetimes,
-        Loops,
-        Memory,
-        Methods,
-        Narrowing,
-        Objects,
-        Optimizers,
-        Partitioning,
-        Paths,
-        Patterns,
-        Placement,
-        Pointers,
-        Predicates,
-        PythonContainers,
-        RaceChecks,
-        Replays,
-        RingIndices,
-        Statements,
-        StreamPools,
-        Streams,
-        Subscripts,
-        TensorFunctions,
-        TensorMethods,
-        Tensors,
-        Threads,
-        TorchModules,
-        UnknownObjects,
-        Unpacking,
-        Unseen,
-        UserModels,
-    )
+    for part in sorted(Part.__subclasses__(), key=lambda part: part.__module__)
 }
 """The parts, by the names of their modules: under these others know them."""
 
@@ -174,7 +99,7 @@ VERBS = {
 """The verbs of library calls: the part and the method that does what a row of the tables means."""
 
 
-class Interpreter:
+class Interpreter(Parts):
     """Interprets the functions of one file.
 
     Args:
@@ -182,34 +107,12 @@ class Interpreter:
         models: the user's own wrappers.
     """
 
-    accesses: MemoryAccesses
-    assumed_order: AssumedOrder
-    call_stack: CallStack
-    class_members: ClassMembers
-    clocks: Clocks
-    conditions: Conditions
-    containers: Containers
-    definitions: Definitions
-    effects: Effects
-    functions: Functions
-    hooks: Hooks
-    iteration: Iteration
-    lifetimes: Lifetimes
-    memory: Memory
-    objects: Objects
-    partitioning: Partitioning
-    race_checks: RaceChecks
-    statements: Statements
-    streams: Streams
-    tensors: Tensors
-    threads: Threads
-
     def __init__(self, file: SourceFile, models: Models | None = None) -> None:
         self.run = RunState(file, models)
         self.parts = {name: part(self.run) for name, part in PARTS.items()}
         for user in (self, *self.parts.values()):
-            for name in USED[type(user)]:
-                setattr(user, name, self.parts[name])
+            for name, part in self.parts.items():
+                setattr(user, name, part)
         self.run.verbs = {verb: getattr(self.parts[name], method) for verb, (name, method) in VERBS.items()}
         for part in self.parts.values():
             part.connected()
@@ -218,13 +121,3 @@ class Interpreter:
         """Undo the cycles between the parts: what is left of a file is then freed at once."""
         for part in (*self.parts.values(), self):
             getattr(part, "__dict__", {}).clear()  # one that is compiled has none
-
-
-def _used_by(user: type) -> list[str]:
-    """The parts for which a class has an annotation; mypyc keeps a descriptor in its place."""
-    members = vars(user)
-    return [p for p in PARTS if p in user.__annotations__ or isinstance(members.get(p), GetSetDescriptorType)]
-
-
-USED = {user: _used_by(user) for user in list[type]((Interpreter, *PARTS.values()))}
-"""By class, the parts that it uses."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier
@@ -43,22 +42,9 @@ from streamsafe.static.values import (
     Value,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class MemoryAccesses(Part):
     """Accesses to memory, and the hazards that they show."""
-
-    calls: interpreter.Calls
-    captures: interpreter.Captures
-    clocks: interpreter.Clocks
-    effects: interpreter.Effects
-    lifetimes: interpreter.Lifetimes
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    race_checks: interpreter.RaceChecks
-    replays: interpreter.Replays
 
     def access(
         self,
@@ -88,7 +74,7 @@ class MemoryAccesses(Part):
         if (
             st.clocks and "method" not in tags
         ):  # what some object does with a tensor is no launch that is seen
-            device = any(self.memory.place(st, t) == "device" for t, _ in self.memory.tensors(st, value))
+            device = any(self.memory.place(st, t) == "device" for t, _ in self.memory.tensors_in(st, value))
             self.clocks.launched(st, site, operation, device=device, library=library, stream=stream)
 
     def _device_access(
@@ -105,7 +91,7 @@ class MemoryAccesses(Part):
         tags: frozenset[str] = frozenset(),
     ) -> None:
         """A device operation touches what ``value`` stands for, on a stream."""
-        streams = self.effects.streams(st, library, stream)
+        streams = self.effects.possible_streams(st, library, stream)
         if (
             len(streams) > 1
             and any(
@@ -115,7 +101,7 @@ class MemoryAccesses(Part):
             )
         ):  # which of them it is hangs on something that is not followed: what else hangs on it is not known either
             assumed |= Assumed.FORGOTTEN
-        for target, guard in self.memory.tensors(st, value):
+        for target, guard in self.memory.tensors_in(st, value):
             for s, stream_guard in streams:
                 both = guard & stream_guard
                 if guard.contradicts(stream_guard) or st.path.contradicts(both):
@@ -247,7 +233,7 @@ class MemoryAccesses(Part):
                 st, value, site, operation, writes=writes, stream=self.run.calling, assumed=assumed, tags=tags
             )
             return
-        for target, guard in self.memory.tensors(st, value):
+        for target, guard in self.memory.tensors_in(st, value):
             _, part, keys = _picked(target)
             if writes and st.capture is not None:
                 self.replays.fills_in_capture(st, target, site)

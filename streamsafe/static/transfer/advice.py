@@ -16,7 +16,6 @@ from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import Object, Tensor, Value, iterate
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.state import State
     from streamsafe.static.transfer.conditions import Outcomes
 
@@ -31,9 +30,6 @@ PINNED_COPY = "pinned copy"
 
 class Advice(Part):
     """Keeps advice on copies."""
-
-    memory: interpreter.Memory
-    tensors: interpreter.Tensors
 
     def of_copy(
         self,

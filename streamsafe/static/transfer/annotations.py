@@ -16,7 +16,6 @@ from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import Class, Const, Instance, Name, Object, Opaque, Tensor, Value
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -28,12 +27,6 @@ _CONTAINERS = frozenset(
 
 class Annotations(Part):
     """Values of the type that an annotation names."""
-
-    call_stack: interpreter.CallStack
-    definitions: interpreter.Definitions
-    effects: interpreter.Effects
-    instances: interpreter.Instances
-    tensors: interpreter.Tensors
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)

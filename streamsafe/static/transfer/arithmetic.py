@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
@@ -30,28 +28,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Arithmetic(Part):
     """Evaluates operators."""
-
-    call_stack: interpreter.CallStack
-    class_members: interpreter.ClassMembers
-    clocks: interpreter.Clocks
-    computed: interpreter.Computed
-    containers: interpreter.Containers
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    predicates: interpreter.Predicates
-    python_containers: interpreter.PythonContainers
-    replays: interpreter.Replays
-    stream_pools: interpreter.StreamPools
-    subscripts: interpreter.Subscripts
-    tensors: interpreter.Tensors
 
     def binary_operation(self, node: cst.BinaryOperation, st: State) -> Value:
         """``left operator right``."""

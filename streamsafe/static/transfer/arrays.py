@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -33,31 +32,12 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 PINNED_POOL = Name("the pinned pool")
 """Where CuPy's pinned blocks return at once when their last name is gone (CS-19): its next owner is the host."""
 
 
 class Arrays(Part):
     """What CuPy adds to the verbs."""
-
-    accesses: interpreter.MemoryAccesses
-    attributes: interpreter.Attributes
-    captures: interpreter.Captures
-    copies: interpreter.Copies
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    interop: interpreter.Interop
-    library: interpreter.Library
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    pointers: interpreter.Pointers
-    tensor_functions: interpreter.TensorFunctions
-    tensor_methods: interpreter.TensorMethods
-    tensors: interpreter.Tensors
 
     def given_stream(self, value: Value | None) -> Value | None:
         """A ``stream=`` argument; left out or None it is the current one. Raw handles 0 and 1 are the null stream."""
@@ -144,7 +124,7 @@ class Arrays(Part):
             self.effects.synchronize_stream(st, stream, "cupy", call.site)
             return
         for guard in guards:
-            for s, way in self.effects.streams(st, "cupy", stream):
+            for s, way in self.effects.possible_streams(st, "cupy", stream):
                 if not guard.contradicts(way):
                     st.order.obey(edges.synchronize_stream(HOST, s.name, self.run.table), guard & way)
 
@@ -256,7 +236,7 @@ class Arrays(Part):
         if position is not None and out is None and position < len(call.args):
             out = call.args[position]
             read.append(out)
-        return read, out if out is not None and self.memory.tensors(st, out) else None
+        return read, out if out is not None and self.memory.tensors_in(st, out) else None
 
     def array_factory(self, name: str, call: Call, st: State) -> Value:
         """A fresh array; the ``_like`` ones read only the shape of their argument."""

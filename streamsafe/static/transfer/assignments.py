@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -38,34 +37,12 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 WHOLE = Partial(Api("builtins.slice"), (NONE, NONE, NONE), ())
 """``[:]``."""
 
 
 class Assignments(Part):
     """Assigns to targets and deletes them."""
-
-    arithmetic: interpreter.Arithmetic
-    call_stack: interpreter.CallStack
-    class_members: interpreter.ClassMembers
-    computed: interpreter.Computed
-    containers: interpreter.Containers
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    gradients: interpreter.Gradients
-    graph_memory: interpreter.GraphMemory
-    lifetimes: interpreter.Lifetimes
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    statements: interpreter.Statements
-    subscripts: interpreter.Subscripts
-    tensors: interpreter.Tensors
-    unpacking: interpreter.Unpacking
 
     def assign(self, target: cst.BaseExpression, value: Value, st: State, node: cst.CSTNode) -> None:
         """``target = value``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from streamsafe.order.edges import Edge
 from streamsafe.static import apis, hints
@@ -30,23 +29,9 @@ from streamsafe.static.values import (
     iterate,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class AssumedOrder(Part):
     """What a call whose code is not seen waits for, and what waits for it."""
-
-    builtin_functions: interpreter.BuiltinFunctions
-    containers: interpreter.Containers
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    kernel_launches: interpreter.KernelLaunches
-    library: interpreter.Library
-    memory: interpreter.Memory
-    streams: interpreter.Streams
-    tensor_functions: interpreter.TensorFunctions
-    tensors: interpreter.Tensors
 
     def ordering_by_name(
         self, function: Value, called: str, call: Call, st: State, name: str
@@ -93,13 +78,13 @@ class AssumedOrder(Part):
             isinstance(t, Tensor)
             or (self.expressions.is_tensor(st, t) and t.name.base() not in self.run.presumed)
             for value in values
-            for t, _ in self.memory.tensors(st, value)
+            for t, _ in self.memory.tensors_in(st, value)
         )
 
     def order_before(self, values: list[Value], streams: Sequence[Value], st: State) -> None:
         """Given streams, events or works it waits where that is needed."""
         if any(isinstance(v, (Stream, Event)) for v in streams):
-            for s, guard in self.effects.streams(st, "torch"):
+            for s, guard in self.effects.possible_streams(st, "torch"):
                 st.order.learn_everything(s.name, guard)
             for v in streams:
                 if isinstance(v, (Stream, Event)):
@@ -113,7 +98,7 @@ class AssumedOrder(Part):
             if isinstance(held_value, Event):
                 st.store[(held_value.name, "@given")] = PLAIN
             elif isinstance(held_value, Work):
-                for s, guard in self.effects.streams(st, "torch"):
+                for s, guard in self.effects.possible_streams(st, "torch"):
                     st.order.learn(s.name, held_value.name, guard=guard)
 
     def order_after(
@@ -122,12 +107,12 @@ class AssumedOrder(Part):
         """What it did with the streams and events it was given is ordered, too, and what it used is recorded there."""
         for v in streams:
             if isinstance(v, (Stream, Event)):
-                for s, guard in self.effects.streams(st, "torch"):
+                for s, guard in self.effects.possible_streams(st, "torch"):
                     st.order.obey([Edge(v.name, s.name)], guard)
             if isinstance(v, Stream):
                 for value in touched:
                     self.memory.recorded_on(
-                        st, value, [v, *(s for s, _ in self.effects.streams(st, "torch"))]
+                        st, value, [v, *(s for s, _ in self.effects.possible_streams(st, "torch"))]
                     )
         asked = call.kwargs.get("record_stream", NONE)  # the method's name for a flag: it calls it
         if any(not isinstance(v, Const) or v.value for v in iterate(asked)):

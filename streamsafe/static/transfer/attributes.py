@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -43,27 +42,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Attributes(Part):
     """Reads attributes."""
-
-    annotations: interpreter.Annotations
-    arrays: interpreter.Arrays
-    builtin_functions: interpreter.BuiltinFunctions
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    class_members: interpreter.ClassMembers
-    clocks: interpreter.Clocks
-    computed: interpreter.Computed
-    devices: interpreter.Devices
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    gradients: interpreter.Gradients
-    instances: interpreter.Instances
-    memory: interpreter.Memory
 
     # -- attributes ----------------------------------------------------------------------------------------------
 

@@ -41,7 +41,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -62,23 +61,6 @@ _CONVERSIONS = {
 
 class BuiltinFunctions(Part):
     """Verbs of Python's builtin functions and small library functions."""
-
-    assignments: interpreter.Assignments
-    attributes: interpreter.Attributes
-    calls: interpreter.Calls
-    class_members: interpreter.ClassMembers
-    containers: interpreter.Containers
-    copies: interpreter.Copies
-    definitions: interpreter.Definitions
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    instances: interpreter.Instances
-    memory: interpreter.Memory
-    methods: interpreter.Methods
-    objects: interpreter.Objects
-    stream_pools: interpreter.StreamPools
-    tensors: interpreter.Tensors
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)

@@ -42,7 +42,6 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.config import Model
-    from streamsafe.static import interpreter
 
 
 STEPS, LINKED_STEPS = 600, 2_000
@@ -58,29 +57,6 @@ LATE_STEPS = 100
 
 class Calls(Part):
     """Resolves and follows calls."""
-
-    call_stack: interpreter.CallStack
-    class_members: interpreter.ClassMembers
-    containers: interpreter.Containers
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    gradients: interpreter.Gradients
-    hooks: interpreter.Hooks
-    instances: interpreter.Instances
-    iterables: interpreter.Iterables
-    iteration: interpreter.Iteration
-    kernel_launches: interpreter.KernelLaunches
-    library: interpreter.Library
-    methods: interpreter.Methods
-    paths: interpreter.Paths
-    replays: interpreter.Replays
-    streams: interpreter.Streams
-    subscripts: interpreter.Subscripts
-    tensor_functions: interpreter.TensorFunctions
-    torch_modules: interpreter.TorchModules
-    unknown_objects: interpreter.UnknownObjects
-    unseen: interpreter.Unseen
-    user_models: interpreter.UserModels
 
     def call(self, node: cst.Call, st: State) -> Value:
         """``function(*args, **kwargs)``: evaluates the callee and the arguments, and calls."""

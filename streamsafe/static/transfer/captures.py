@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Accesses, Guard, Made, Way
@@ -30,17 +29,9 @@ from streamsafe.static.values import (
     iterate,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Captures(Part):
     """Begins and ends captures, replays graphs, and checks what stands in a capture."""
-
-    accesses: interpreter.MemoryAccesses
-    effects: interpreter.Effects
-    graph_memory: interpreter.GraphMemory
-    replays: interpreter.Replays
 
     def capture_begin(
         self, st: State, graph: Value | None, stream: Value | None, mode: str, library: str, site: Site
@@ -61,7 +52,7 @@ class Captures(Part):
                     [("a thread that may call CUDA meanwhile is at work since here", place)],
                     tags=frozenset({"threads"}),
                 )
-        origin = tuple({s.name: None for s, _ in self.effects.streams(st, library, stream)})
+        origin = tuple({s.name: None for s, _ in self.effects.possible_streams(st, library, stream)})
         name = graph.name if isinstance(graph, Object) else None
         st.capture = Capture(site, origin, frozenset(origin), name, mode, library, waits=st.waits)
         st.eager, st.order, st.waits = st.order, self.effects.order(), {}
@@ -188,7 +179,7 @@ class Captures(Part):
             if not isinstance(inner, Object):
                 continue
             self.graph_memory.overwrites_taken(st, inner.name, site)
-            for s, guard in self.effects.streams(st, library, stream):
+            for s, guard in self.effects.possible_streams(st, library, stream):
                 if guard.contradicts(way) or st.path.contradicts(guard & way):
                     continue
                 if st.capture is not None and self.takes_part(st.capture, s.name):
@@ -393,7 +384,7 @@ class Captures(Part):
 
     def check_capture_stream(self, st: State, stream: Value | None, library: str, site: Site) -> bool:
         """A raw capture may not begin on the default stream (GC-01, GP-01): whether it does not."""
-        for s, _ in self.effects.streams(st, library, stream):
+        for s, _ in self.effects.possible_streams(st, library, stream):
             if s.name == AMBIENT:
                 self.accesses.violation(
                     st, "capture-on-default-stream", site, "begins a capture", assumed=Assumed.AMBIENT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -12,14 +11,9 @@ from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import Class, Function, Instance, Name, Opaque, Super, Value
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class ClassMembers(Part):
     """Looks up members of classes."""
-
-    definitions: interpreter.Definitions
 
     def ancestry(self, unit: ClassUnit) -> Iterator[ClassUnit]:
         """A class and its bases in the file, each once."""

@@ -31,7 +31,6 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -41,12 +40,6 @@ LAST = "last launch"
 
 class Clocks(Part):
     """Clocks of the host, and queries of streams and events."""
-
-    accesses: interpreter.MemoryAccesses
-    captures: interpreter.Captures
-    conditions: interpreter.Conditions
-    effects: interpreter.Effects
-    objects: interpreter.Objects
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
@@ -66,7 +59,7 @@ class Clocks(Part):
         """Work is enqueued while clocks run (SS311)."""
         if not device:
             return
-        streams = self.effects.streams(st, library, stream)
+        streams = self.effects.possible_streams(st, library, stream)
         for clock in st.clocks:
             st.store[(Name(clock), LAST)] = union((s, ALWAYS) for s, _ in streams)
             for s, guard in streams:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import hints
@@ -30,24 +29,9 @@ from streamsafe.static.values import (
     under,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Collectives(Part):
     """Verbs of distributed communication."""
-
-    accesses: interpreter.MemoryAccesses
-    assumed_order: interpreter.AssumedOrder
-    calls: interpreter.Calls
-    captures: interpreter.Captures
-    containers: interpreter.Containers
-    effects: interpreter.Effects
-    iterables: interpreter.Iterables
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    predicates: interpreter.Predicates
-    tensors: interpreter.Tensors
 
     def do_collective(self, call: Call, st: State) -> Value:
         """A collective: on the current stream, or with ``async_op=True`` on a stream of its own."""
@@ -108,7 +92,7 @@ class Collectives(Part):
             if not two and position > 0:
                 continue
             self._communicate(value, name, call, st, stream, writes=writes)
-            outputs += [under(t, g) for t, g in self.memory.tensors(st, value)] if writes else []
+            outputs += [under(t, g) for t, g in self.memory.tensors_in(st, value)] if writes else []
         if stream is None:
             return NONE
         begun = self._work(stream, call, st)
@@ -127,7 +111,7 @@ class Collectives(Part):
     ) -> None:
         # the work holds what it is given until it is waited for, or has been seen to complete (TD-07)
         tags = frozenset({"kept alive"}) if stream is not None else frozenset[str]()
-        for inner, guard in self.memory.tensors(st, value):
+        for inner, guard in self.memory.tensors_in(st, value):
             one = under(inner, guard)
             if self.tensors.is_host(st, inner):  # a backend for host memory: no stream takes part
                 self.accesses.host_access(st, one, call.site, f"{name}()", writes=name in ("recv", "irecv"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -36,30 +35,9 @@ from streamsafe.static.values import (
     iterate,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Comprehensions(Part):
     """Runs comprehensions and mapped functions."""
-
-    assignments: interpreter.Assignments
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    containers: interpreter.Containers
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    generators: interpreter.Generators
-    graph_memory: interpreter.GraphMemory
-    iterables: interpreter.Iterables
-    iteration: interpreter.Iteration
-    lifetimes: interpreter.Lifetimes
-    objects: interpreter.Objects
-    paths: interpreter.Paths
-    predicates: interpreter.Predicates
-    statements: interpreter.Statements
-    stream_pools: interpreter.StreamPools
-    subscripts: interpreter.Subscripts
 
     def comprehension(
         self, node: cst.ListComp | cst.SetComp | cst.GeneratorExp | cst.DictComp, st: State

@@ -37,7 +37,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.tensors import Call
 
 
@@ -63,10 +62,6 @@ _OPERATORS: dict[type[cst.CSTNode], str] = {
 
 class Computed(Part):
     """How numbers are computed."""
-
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    objects: interpreter.Objects
 
     def form_of(self, value: Value, st: State) -> Form | None:
         """How a number is computed; None for what is none, or where it may be another one each time."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -15,10 +14,6 @@ from streamsafe.static.facts import CROWDED_PATHS
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import NONE, Const, Name, Opaque
-
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 Outcomes = list[tuple[bool, Guard]]
 
@@ -32,8 +27,6 @@ MAX_DECIDED = 6
 
 class Conditions(Part):
     """Makes conditions and keeps them few."""
-
-    objects: interpreter.Objects
 
     def unknown_flag(self, node: cst.CSTNode, st: State) -> Opaque:
         """A truth that is not known, but is one value: tested twice it comes out alike."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -34,27 +33,12 @@ from streamsafe.static.values import (
     rows,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 _MOVING = frozenset("appendleft insert extendleft remove reverse sort rotate discard clear".split())
 """Methods of lists and queues after which another element may be the first."""
 
 
 class ContainerMethods(Part):
     """Methods of containers."""
-
-    containers: interpreter.Containers
-    copies: interpreter.Copies
-    effects: interpreter.Effects
-    elements: interpreter.Elements
-    graph_memory: interpreter.GraphMemory
-    lifetimes: interpreter.Lifetimes
-    memory: interpreter.Memory
-    python_containers: interpreter.PythonContainers
-    threads: interpreter.Threads
-    torch_modules: interpreter.TorchModules
 
     def container_method(self, receiver: Container, name: str, call: Call, st: State) -> Value:
         """A method of a list, a dict, a set or a queue."""
@@ -77,7 +61,7 @@ class ContainerMethods(Part):
                     st.order.obey(
                         [
                             Edge(receiver.name, s.name)
-                            for s, _ in self.effects.streams(st, "cupy", self.run.calling)
+                            for s, _ in self.effects.possible_streams(st, "cupy", self.run.calling)
                         ]
                     )
                 return NONE
@@ -119,7 +103,7 @@ class ContainerMethods(Part):
                         st, receiver, self.containers.held(receiver, st), value, call.site
                     )
                     continue
-                for kept, _ in self.memory.tensors(st, value):
+                for kept, _ in self.memory.tensors_in(st, value):
                     st.store[(kept.name, KEPT)] = PLAIN
             self.containers.extend_container(st, receiver, Tuple(tuple(map(rows, call.args[-1:]))))
             grown = sequences.items(st, receiver)

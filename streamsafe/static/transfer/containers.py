@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -34,28 +33,12 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 PLACE = ("[]", Name("a place"))
 """What a handle is remembered by at a number that is not known."""
 
 
 class Containers(Part):
     """Makes containers and tells what they hold."""
-
-    annotations: interpreter.Annotations
-    call_stack: interpreter.CallStack
-    computed: interpreter.Computed
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    lifetimes: interpreter.Lifetimes
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    python_containers: interpreter.PythonContainers
-    replays: interpreter.Replays
-    stream_pools: interpreter.StreamPools
 
     def tuple_display(self, node: cst.Tuple, st: State) -> Value:
         """``(a, b)``."""
@@ -235,7 +218,7 @@ class Containers(Part):
                 if inner.name.parent is not None:
                     self.run.candidates.append(inner.name.root())  # a result goes with the last of its rows
             if isinstance(inner, (Tuple, Container, Instance, Opaque)):
-                self.run.candidates.extend(target.name for target, _ in self.memory.tensors(st, inner))
+                self.run.candidates.extend(target.name for target, _ in self.memory.tensors_in(st, inner))
 
     def holds_something(self, whole: Value, st: State) -> None:
         """Who had, or replaced, an element of it by a number has not raised: there is one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from streamsafe.static import sequences
 from streamsafe.static.state import State
@@ -29,21 +28,9 @@ from streamsafe.static.values import (
     most,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class ContextMethods(Part):
     """Methods of context managers."""
-
-    calls: interpreter.Calls
-    class_members: interpreter.ClassMembers
-    contexts: interpreter.Contexts
-    effects: interpreter.Effects
-    generators: interpreter.Generators
-    library: interpreter.Library
-    methods: interpreter.Methods
-    streams: interpreter.Streams
 
     def context_method(self, context: Context, name: str, call: Call, st: State) -> Value:
         """A method of a context manager or of a stack of them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -34,27 +33,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Contexts(Part):
     """Runs ``with`` blocks."""
-
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    captures: interpreter.Captures
-    class_members: interpreter.ClassMembers
-    context_methods: interpreter.ContextMethods
-    current_streams: interpreter.CurrentStreams
-    effects: interpreter.Effects
-    functions: interpreter.Functions
-    generators: interpreter.Generators
-    hooks: interpreter.Hooks
-    kernel_launches: interpreter.KernelLaunches
-    library: interpreter.Library
-    methods: interpreter.Methods
-    streams: interpreter.Streams
 
     def within(
         self, manager: Value, st: State, node: cst.CSTNode, body: Callable[[Value, State], None]

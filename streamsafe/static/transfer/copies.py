@@ -31,8 +31,6 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streamsafe.static import interpreter
-
 
 _TAKES_ANY = frozenset({"submit()", "put()", "put_nowait()", "send()", "start()"})
 """Ways to hand a tensor to another thread, wherever it lies."""
@@ -41,20 +39,10 @@ _TAKES_ANY = frozenset({"submit()", "put()", "put_nowait()", "send()", "start()"
 class Copies(Part):
     """Copies between host and device."""
 
-    accesses: interpreter.MemoryAccesses
-    advice: interpreter.Advice
-    captures: interpreter.Captures
-    devices: interpreter.Devices
-    effects: interpreter.Effects
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    predicates: interpreter.Predicates
-    tensors: interpreter.Tensors
-
     def hand_to_host(self, st: State, values: Iterable[Value], site: Site, text: str) -> None:
         """Host libraries, threads and queues read what they are given."""
         for value in values:
-            for target, guard in self.memory.tensors(st, value):
+            for target, guard in self.memory.tensors_in(st, value):
                 if self.tensors.is_host(st, target) or self.tensors.pending_copy(st, target):
                     # what takes device tensors as well is no evidence that this one lies on the host
                     either = Assumed.PLACE | Assumed.POSSIBLE if text in _TAKES_ANY else Assumed.PLACE
@@ -71,7 +59,7 @@ class Copies(Part):
         """Where a copy is not asynchronous the host waits for the current stream (TM-02, TM-04, TM-08)."""
         for outcome, guard in outcomes:
             if not outcome:
-                for s, g in self.effects.streams(st, library):
+                for s, g in self.effects.possible_streams(st, library):
                     if not guard.contradicts(g):
                         st.order.learn(HOST, s.name, guard=guard & g)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -16,22 +15,9 @@ from streamsafe.static.transfer.loops import Loop
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import EACH, Api, Const, Container, Name, Partial, Tuple, Value
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class CountedLoops(Part):
     """Runs loops over counts, slot by slot."""
-
-    call_stack: interpreter.CallStack
-    computed: interpreter.Computed
-    elements: interpreter.Elements
-    iterables: interpreter.Iterables
-    loops: interpreter.Loops
-    objects: interpreter.Objects
-    paths: interpreter.Paths
-    ring_indices: interpreter.RingIndices
-    statements: interpreter.Statements
 
     def numbered_rounds(
         self,

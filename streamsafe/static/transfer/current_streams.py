@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static.state import Ordered, State
@@ -11,19 +10,12 @@ from streamsafe.static.transfer.conditions import BOTH, Outcomes
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import Object, Renaming, Stream, Union, Value, alternatives, iterate, union
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 MOST_CURRENT = 5
 """For how many streams conditions say whether they are current."""
 
 
 class CurrentStreams(Part):
     """Keeps conditions for current streams that differ from path to path."""
-
-    conditions: interpreter.Conditions
-    effects: interpreter.Effects
 
     def track_current(
         self, states: Sequence[State], forgotten: int = 0, renaming: Renaming | None = None

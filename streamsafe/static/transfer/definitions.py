@@ -24,7 +24,6 @@ from streamsafe.static.transfer.unknown_objects import LIBRARY_METHODS
 from streamsafe.static.values import HOST_FUNCTION, UNKNOWN, Class, Function, Name, Partial, Value
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -45,12 +44,6 @@ class Scope:
 
 class Definitions(Part):
     """Functions and classes of the file, as units."""
-
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    expressions: interpreter.Expressions
-    hooks: interpreter.Hooks
-    statements: interpreter.Statements
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)

@@ -26,7 +26,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.conditions import Outcomes
 
 
@@ -72,9 +71,6 @@ def placed_on(st: State, value: Object) -> list[Value]:
 
 class Devices(Part):
     """Devices of unknown kind: where streams matter one is a CUDA device, unless the program asks for the host."""
-
-    conditions: interpreter.Conditions
-    memory: interpreter.Memory
 
     def is_of_kind(self, left: Value, right: Value) -> Asked | None:
         """What ``device.type == "cpu"`` and ``device.startswith("cpu")`` come to; None for any other question."""

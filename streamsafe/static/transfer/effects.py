@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import cache
-from typing import TYPE_CHECKING
 
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
@@ -35,10 +34,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 _BY_KEY = ("by key",)
 """What the carrier begins with that knows what an event covers which was picked by a key: then who has waited for it,
 what the event was picked from, and the key.
@@ -47,10 +42,6 @@ what the event was picked from, and the key.
 
 class Effects(Part):
     """The verbs that order work: records, waits, synchronization."""
-
-    captures: interpreter.Captures
-    current_streams: interpreter.CurrentStreams
-    objects: interpreter.Objects
 
     # -- streams -------------------------------------------------------------------------------------------------
 
@@ -74,7 +65,9 @@ class Effects(Part):
             return union((self.as_stream(v, library), g) for v, g in value.alternatives)
         return value
 
-    def streams(self, st: State, library: str, stream: Value | None = None) -> list[tuple[Stream, Guard]]:
+    def possible_streams(
+        self, st: State, library: str, stream: Value | None = None
+    ) -> list[tuple[Stream, Guard]]:
         """The streams an operation may run on, each with the guard it needs."""
         found = []
         chosen = self.current_streams.exclusive(st, self.current(st, library) if stream is None else stream)
@@ -85,7 +78,9 @@ class Effects(Part):
                 self.take_loop_waits(st, value.name)
                 found.append((value, guard))
             elif value == NONE:
-                found.extend((s, guard & g) for s, g in self.streams(st, library) if not guard.contradicts(g))
+                found.extend(
+                    (s, guard & g) for s, g in self.possible_streams(st, library) if not guard.contradicts(g)
+                )
         return found
 
     def take_loop_waits(self, st: State, name: Name) -> None:
@@ -134,7 +129,7 @@ class Effects(Part):
         """An event is recorded."""
         marker = ("timing", event.name)
         st.order.drop(marker)
-        for s, guard in self.streams(st, library, stream):
+        for s, guard in self.possible_streams(st, library, stream):
             detail = Detail("record()", "", Assumed.NOTHING, frozenset({"timing"}), self.run.entry)
             st.order.add(Made(site, marker, None, False, s.name, detail), guard, covers=False)
             st.order.obey(edges.record(event.name, s.name, HOST, self.run.table), guard)
@@ -149,9 +144,11 @@ class Effects(Part):
                     guard,
                 )
             self.captures.capture_record(st, event.name, s.name)
-        st.store[(event.name, "@recorded")] = union((s, g) for s, g in self.streams(st, library, stream))
+        st.store[(event.name, "@recorded")] = union(
+            (s, g) for s, g in self.possible_streams(st, library, stream)
+        )
         st.store[(event.name, "@record site")] = Const(site)
-        names = {s.name for s, _ in self.streams(st, library, stream)}
+        names = {s.name for s, _ in self.possible_streams(st, library, stream)}
         for known in constants(st.store.get((event.name, "@recorders"))):
             names |= known
         st.store[(event.name, "@recorders")] = Const(frozenset(names))
@@ -169,7 +166,7 @@ class Effects(Part):
     def wait_event(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
         """A stream waits for an event."""
         recorded_on, recorded_at = self.recorders(st, event)
-        for s, guard in self.streams(st, library, stream):
+        for s, guard in self.possible_streams(st, library, stream):
             before = self.lacking(st, s.name, guard)
             for target in self.spread(s.name):
                 for source in self.spread(event.name):
@@ -192,8 +189,8 @@ class Effects(Part):
 
     def wait_stream(self, st: State, waiter: Value, other: Value, library: str, site: Site) -> None:
         """One stream waits for another: a record and a wait (TS-06)."""
-        for target, target_guard in self.streams(st, library, waiter):
-            for source, source_guard in self.streams(st, library, other):
+        for target, target_guard in self.possible_streams(st, library, waiter):
+            for source, source_guard in self.possible_streams(st, library, other):
                 if target_guard.contradicts(source_guard):
                     continue
                 guard = target_guard & source_guard
@@ -215,7 +212,7 @@ class Effects(Part):
 
     def synchronize_stream(self, st: State, stream: Value | None, library: str, site: Site) -> None:
         """The host waits for a stream."""
-        for s, guard in self.streams(st, library, stream):
+        for s, guard in self.possible_streams(st, library, stream):
             before = self.lacking(st, HOST, guard)
             for source in self.spread(s.name):
                 st.order.obey(edges.synchronize_stream(HOST, source, self.run.table), guard)
@@ -351,7 +348,7 @@ class Effects(Part):
     def streams_text(self, st: State, library: str, stream: Value | None) -> str:
         """How a user would name the streams that an operation may run on."""
         return " or ".join(
-            dict.fromkeys(self.objects.describe(s) for s, _ in self.streams(st, library, stream))
+            dict.fromkeys(self.objects.describe(s) for s, _ in self.possible_streams(st, library, stream))
         )
 
     def explain(self, st: State, site: Site, text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -37,25 +36,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Elements(Part):
     """Reads and stores elements."""
-
-    accesses: interpreter.MemoryAccesses
-    annotations: interpreter.Annotations
-    attributes: interpreter.Attributes
-    containers: interpreter.Containers
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    iterables: interpreter.Iterables
-    lifetimes: interpreter.Lifetimes
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    stream_pools: interpreter.StreamPools
-    subscripts: interpreter.Subscripts
 
     def each(self, iterable: Object, st: State, node: cst.CSTNode) -> Value:
         """The element of this iteration of a loop over the whole."""

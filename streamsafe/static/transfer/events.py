@@ -13,21 +13,11 @@ from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import NONE, PLAIN, Const, Event, Name, Opaque, Value, alternatives, iterate
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
 class Events(Part):
     """Verbs of events."""
-
-    accesses: interpreter.MemoryAccesses
-    calls: interpreter.Calls
-    captures: interpreter.Captures
-    clocks: interpreter.Clocks
-    effects: interpreter.Effects
-    objects: interpreter.Objects
-    streams: interpreter.Streams
-    tensors: interpreter.Tensors
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
@@ -72,7 +62,7 @@ class Events(Part):
     def wait_for(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:
         """A wait; an event of which no record and no making is seen is taken to cover everything."""
         if self.is_foreign(st, event):
-            waiting = self.effects.streams(st, library, stream)
+            waiting = self.effects.possible_streams(st, library, stream)
             for s, guard in waiting:
                 st.order.learn_everything(s.name, guard)
                 self.captures.capture_wait(st, event.name, s.name, site, is_stream=False)

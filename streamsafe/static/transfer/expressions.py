@@ -38,7 +38,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -50,29 +49,6 @@ FAILING = 2
 
 class Expressions(Part):
     """Evaluates expressions."""
-
-    annotations: interpreter.Annotations
-    arithmetic: interpreter.Arithmetic
-    assignments: interpreter.Assignments
-    attributes: interpreter.Attributes
-    builtin_functions: interpreter.BuiltinFunctions
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    class_members: interpreter.ClassMembers
-    comprehensions: interpreter.Comprehensions
-    conditions: interpreter.Conditions
-    containers: interpreter.Containers
-    current_streams: interpreter.CurrentStreams
-    definitions: interpreter.Definitions
-    devices: interpreter.Devices
-    elements: interpreter.Elements
-    generators: interpreter.Generators
-    memory: interpreter.Memory
-    paths: interpreter.Paths
-    predicates: interpreter.Predicates
-    replays: interpreter.Replays
-    subscripts: interpreter.Subscripts
-    tensors: interpreter.Tensors
 
     handlers: dict[type[cst.CSTNode], Callable[..., Value]]
     """By kind of expression, the method that evaluates it."""

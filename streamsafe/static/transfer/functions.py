@@ -41,7 +41,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -55,19 +54,6 @@ _SIMPLE = (cst.Name, cst.BaseNumber, cst.SimpleString, cst.UnaryOperation)
 
 class Functions(Part):
     """Calls functions of the file."""
-
-    annotations: interpreter.Annotations
-    assumed_order: interpreter.AssumedOrder
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    containers: interpreter.Containers
-    definitions: interpreter.Definitions
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    generators: interpreter.Generators
-    memory: interpreter.Memory
-    statements: interpreter.Statements
-    unseen: interpreter.Unseen
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
@@ -306,7 +292,7 @@ class Functions(Part):
             self.containers.lose(st, value)
             if st.graphs:
                 kept = [v for v in iterate(value) if isinstance(v, (Tensor, Tuple, Container, Instance))]
-                self.run.ended.update(t.name for v in kept for t, _ in self.memory.tensors(st, v))
+                self.run.ended.update(t.name for v in kept for t, _ in self.memory.tensors_in(st, v))
             del st.store[(frame, name)]
         return result
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -28,24 +27,11 @@ from streamsafe.static.values import (
     under,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 DEPTH = 7
 
 
 class Generators(Part):
     """Runs generators for their consumers."""
-
-    accesses: interpreter.MemoryAccesses
-    assumed_order: interpreter.AssumedOrder
-    call_stack: interpreter.CallStack
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    iteration: interpreter.Iteration
-    memory: interpreter.Memory
-    tensors: interpreter.Tensors
 
     def run_generator(
         self, generator: Generator, st: State, node: cst.CSTNode, consumer: Callable[[Value, State], Value]
@@ -151,7 +137,7 @@ class Generators(Part):
         st.current = {}
         if isinstance(value, Tuple):
             value = Tuple(tuple(v for v in value.items if not self.is_receiver(v)))
-        for target, guard in () if self.is_receiver(value) else self.memory.tensors(st, value):
+        for target, guard in () if self.is_receiver(value) else self.memory.tensors_in(st, value):
             if not self.tensors.is_host(st, target) and (
                 isinstance(target, Tensor) or target.name in st.order.made
             ):

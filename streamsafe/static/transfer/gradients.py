@@ -30,7 +30,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -44,17 +43,6 @@ class Gradients(Part):
     Where a file has several, it matters whose gradients each writes: the modules that were called on the way to its
     roots. A pass and a use have nothing in common where modules are known for both, and none is of both.
     """
-
-    accesses: interpreter.MemoryAccesses
-    assumed_order: interpreter.AssumedOrder
-    attributes: interpreter.Attributes
-    captures: interpreter.Captures
-    clocks: interpreter.Clocks
-    effects: interpreter.Effects
-    hooks: interpreter.Hooks
-    memory: interpreter.Memory
-    replays: interpreter.Replays
-    tensors: interpreter.Tensors
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
@@ -87,7 +75,7 @@ class Gradients(Part):
             self.hooks.run_gradient_hooks(st, site)
             return
         for gradient in gradients:
-            for target, guard in self.memory.tensors(st, gradient):
+            for target, guard in self.memory.tensors_in(st, gradient):
                 if self.tensors.is_host(st, target):
                     continue
                 self.accesses.access(
@@ -115,7 +103,7 @@ class Gradients(Part):
 
     def stays_on_host(self, st: State, roots: list[Value]) -> bool:
         """Whether a backward pass enqueues nothing: its roots are the host's, and no device had a part in them."""
-        reached = [t for root in roots for t, _ in self.memory.tensors(st, root)]
+        reached = [t for root in roots for t, _ in self.memory.tensors_in(st, root)]
         return bool(reached) and all(
             self.tensors.is_host(st, t) and (t.name, "@brought") not in st.store for t in reached
         )
@@ -127,14 +115,14 @@ class Gradients(Part):
         not seen it is taken to have run on the stream that was current at entry.
         """
         for root in roots:
-            for target, guard in self.memory.tensors(st, root):
+            for target, guard in self.memory.tensors_in(st, root):
                 forward = [
                     (made.timeline, way.guard)
                     for made, ways in st.order.accesses(target.name).items()
                     if made.writes
                     for way in ways
                 ]
-                for s, stream_guard in self.effects.streams(st, "torch"):
+                for s, stream_guard in self.effects.possible_streams(st, "torch"):
                     for timeline, written in dict.fromkeys(forward) or ((AMBIENT, ALWAYS),):
                         if not guard.contradicts(stream_guard) and not written.contradicts(stream_guard):
                             st.order.learn(s.name, timeline, guard=guard & stream_guard & written)
@@ -177,7 +165,8 @@ class Gradients(Part):
         Of one that is not seen made these are what its groups hold, and the parameters of the module that is trained.
         """
         aside = any(
-            not self.captures.is_default(stream.name) for stream, _ in self.effects.streams(st, "torch")
+            not self.captures.is_default(stream.name)
+            for stream, _ in self.effects.possible_streams(st, "torch")
         )
         for optimizer in (v for value in optimizers for v in iterate(value) if isinstance(v, Opaque)):
             params = st.store.get((optimizer.name, "params"))

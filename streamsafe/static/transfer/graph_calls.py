@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from streamsafe.static import apis
 from streamsafe.static.facts import AMBIENT
@@ -24,23 +23,9 @@ from streamsafe.static.values import (
     iterate,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class GraphCalls(Part):
     """Verbs of CUDA graphs."""
-
-    accesses: interpreter.MemoryAccesses
-    captures: interpreter.Captures
-    clocks: interpreter.Clocks
-    conditions: interpreter.Conditions
-    effects: interpreter.Effects
-    objects: interpreter.Objects
-    replays: interpreter.Replays
-    streams: interpreter.Streams
-    tensor_functions: interpreter.TensorFunctions
-    tensors: interpreter.Tensors
 
     def do_make_graph(self, call: Call, st: State) -> Value:
         """``torch.cuda.CUDAGraph()``."""
@@ -64,7 +49,7 @@ class GraphCalls(Part):
         capture = st.capture
         if capture is None:
             return Const(False)
-        streams = self.effects.streams(st, self.streams.stream_library(call.args[0]), call.args[0])
+        streams = self.effects.possible_streams(st, self.streams.stream_library(call.args[0]), call.args[0])
         part = {
             self.captures.takes_part(capture, s.name)
             for s, guard in streams

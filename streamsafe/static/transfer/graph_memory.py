@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static.facts import GRADIENTS, Assumed, Finding, Site
@@ -29,20 +28,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class GraphMemory(Part):
     """What graphs read and write, from capture to replay."""
-
-    accesses: interpreter.MemoryAccesses
-    call_stack: interpreter.CallStack
-    containers: interpreter.Containers
-    lifetimes: interpreter.Lifetimes
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    replays: interpreter.Replays
 
     def freed_in_capture(self, st: State, capture: Capture) -> None:
         """CuPy's pool has the blocks back that a capture used in between: its graph goes on writing them (GP-13)."""
@@ -177,12 +165,12 @@ class GraphMemory(Part):
         graphs = {v.name for v in iterate(old) if isinstance(v, Object)} & st.graphs.keys()
         there = union((v, g) for v, g in alternatives(old, st.path) if not self.known_missing(st, v))
         if st.capture is not None:  # whether another name is left is known when it ends
-            moved = [t.name for t, _ in self.memory.tensors(st, there) if self.is_input(st, t.name)]
+            moved = [t.name for t, _ in self.memory.tensors_in(st, there) if self.is_input(st, t.name)]
             known = dict.fromkeys((*st.capture.displaced, *((name, _word(key[1]), site) for name in moved)))
             st.capture = replace(st.capture, displaced=tuple(known))
             return
         inputs = frozenset[Name]().union(*st.graphs.values())
-        lost = {target.name: None for target, _ in self.memory.tensors(st, there) if target.name in inputs}
+        lost = {target.name: None for target, _ in self.memory.tensors_in(st, there) if target.name in inputs}
         if not graphs and not lost:
             return
         st.store[key] = value
@@ -195,7 +183,7 @@ class GraphMemory(Part):
             st.store[key] = before
         st.graphs = {g: inputs for g, inputs in st.graphs.items() if g in alive or g not in graphs}
         st.rebound = {r: None for r in st.rebound if r.graph in st.graphs}
-        made_again = {target.name.base() for target, _ in self.memory.tensors(st, value)}
+        made_again = {target.name.base() for target, _ in self.memory.tensors_in(st, value)}
         for graph, used in st.graphs.items():
             gone = [n for n in lost if n in used and n not in alive and (n, KEPT) not in st.store]
             again = [name for name in gone if name.base() in made_again]

@@ -36,7 +36,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -112,21 +111,6 @@ def bound_arguments(hook: Value) -> list[Value]:
 
 class Hooks(Part):
     """Functions that a module's call and a backward pass run."""
-
-    accesses: interpreter.MemoryAccesses
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    class_members: interpreter.ClassMembers
-    containers: interpreter.Containers
-    definitions: interpreter.Definitions
-    effects: interpreter.Effects
-    functions: interpreter.Functions
-    gradients: interpreter.Gradients
-    lifetimes: interpreter.Lifetimes
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    partitioning: interpreter.Partitioning
-    tensors: interpreter.Tensors
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
@@ -289,13 +273,13 @@ class Hooks(Part):
                 unpack, packed, stream = row.items
                 self.run.unpacked.update(iterate(unpack))
                 before = dict(st.current)
-                for own, guard in self.effects.streams(st, "torch", stream):
-                    for s, way in self.effects.streams(st, "torch"):
+                for own, guard in self.effects.possible_streams(st, "torch", stream):
+                    for s, way in self.effects.possible_streams(st, "torch"):
                         st.order.learn(own.name, s.name, guard=guard & way)
                 st.current = {**before, "torch": stream}
                 needed = self.calls.call_value(unpack, Call(site.node, site, [packed]), st)
                 if not st.dead:
-                    for tensor, way in self.memory.tensors(st, needed):
+                    for tensor, way in self.memory.tensors_in(st, needed):
                         if not self.tensors.is_host(st, tensor):
                             self.accesses.access(st, under(tensor, way), site, text, writes=False)
                     self.containers.lose(st, needed)

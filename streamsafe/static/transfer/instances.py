@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -26,22 +25,9 @@ from streamsafe.static.values import (
     deeper,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Instances(Part):
     """Makes objects of the file's classes."""
-
-    class_members: interpreter.ClassMembers
-    containers: interpreter.Containers
-    definitions: interpreter.Definitions
-    elements: interpreter.Elements
-    functions: interpreter.Functions
-    iterables: interpreter.Iterables
-    objects: interpreter.Objects
-    python_containers: interpreter.PythonContainers
-    subscripts: interpreter.Subscripts
 
     def instantiate(self, unit: ClassUnit, call: Call, st: State) -> Value:
         """``Class(...)``."""

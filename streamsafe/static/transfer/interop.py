@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -26,21 +25,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Interop(Part):
     """DLPack and the CUDA array interface."""
-
-    arrays: interpreter.Arrays
-    attributes: interpreter.Attributes
-    class_members: interpreter.ClassMembers
-    effects: interpreter.Effects
-    functions: interpreter.Functions
-    memory: interpreter.Memory
-    pointers: interpreter.Pointers
-    tensors: interpreter.Tensors
 
     def borrowed(self, value: Value, library: str, st: State, *, exchanged: bool) -> Value:
         """The same memory as another library's array.
@@ -63,10 +50,10 @@ class Interop(Part):
 
     def _is_pending(self, st: State, value: Tensor, library: str) -> bool:
         """Whether a library's current stream lacks an access to memory."""
-        blocks = {target.name for target, _ in self.memory.tensors(st, value)}
+        blocks = {target.name for target, _ in self.memory.tensors_in(st, value)}
         return any(
             made.buffer in blocks
-            for stream, guard in self.effects.streams(st, library)
+            for stream, guard in self.effects.possible_streams(st, library)
             for made in self.effects.lacking(st, stream.name, guard)
         )
 

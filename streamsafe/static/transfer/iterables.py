@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -41,10 +40,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 UNROLLED = 16
 """Rounds of a loop that are interpreted one by one, where their number is known."""
 
@@ -54,18 +49,6 @@ MOST_ROUNDS = 32
 
 class Iterables(Part):
     """Tells what an iterable gives."""
-
-    attributes: interpreter.Attributes
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    containers: interpreter.Containers
-    effects: interpreter.Effects
-    elements: interpreter.Elements
-    instances: interpreter.Instances
-    objects: interpreter.Objects
-    statements: interpreter.Statements
-    stream_pools: interpreter.StreamPools
-    subscripts: interpreter.Subscripts
 
     def leave_rounds(self, st: State, *, again: bool = True) -> None:
         """A loop is over; what its rounds have made is made by the round that it stands in.

@@ -34,28 +34,11 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
 class Iteration(Part):
     """Runs loops over iterables."""
-
-    assignments: interpreter.Assignments
-    call_stack: interpreter.CallStack
-    class_members: interpreter.ClassMembers
-    computed: interpreter.Computed
-    conditions: interpreter.Conditions
-    counted_loops: interpreter.CountedLoops
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    generators: interpreter.Generators
-    iterables: interpreter.Iterables
-    loops: interpreter.Loops
-    objects: interpreter.Objects
-    paths: interpreter.Paths
-    statements: interpreter.Statements
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)

@@ -32,24 +32,11 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.source import FunctionUnit
 
 
 class KernelLaunches(Part):
     """Launches of kernels whose source is in the file."""
-
-    accesses: interpreter.MemoryAccesses
-    arrays: interpreter.Arrays
-    captures: interpreter.Captures
-    class_members: interpreter.ClassMembers
-    computed: interpreter.Computed
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    pointers: interpreter.Pointers
-    tensors: interpreter.Tensors
 
     def do_make_kernel(self, call: Call, st: State) -> Value:
         """A kernel: which arguments it writes, its source says."""
@@ -128,13 +115,13 @@ class KernelLaunches(Part):
         written = stored_through(unit.node, flags) if kind == "triton" else assigned_elements(unit.node)
         library = self.tensors.library_of(st, arguments)
         if waits(unit.node, flags):
-            for s, guard in self.effects.streams(st, library, stream):
+            for s, guard in self.effects.possible_streams(st, library, stream):
                 st.order.learn_everything(s.name, guard)
         given = [*zip(names, arguments, strict=False), *(call.kwargs.items() if kind == "triton" else ())]
         for name, value in given:
             if kind == "triton":  # most are numbers: sizes, strides, flags
                 value = union(
-                    (t, g) for t, g in self.memory.tensors(st, value) if self.is_used_as_tensor(st, t)
+                    (t, g) for t, g in self.memory.tensors_in(st, value) if self.is_used_as_tensor(st, t)
                 )
             self.accesses.access(
                 st, value, call.site, f"{unit.name}()", writes=name in written, library=library, stream=stream
@@ -163,7 +150,7 @@ class KernelLaunches(Part):
                 st.store[(one.name, "@source")] = Const((*source.value, call.args[0].value))
                 return one
             return UNKNOWN
-        for s, _ in self.effects.streams(
+        for s, _ in self.effects.possible_streams(
             st, "cupy", stream
         ):  # whatever memory it is given, by addresses perhaps
             self.captures.capture_access(st, kernel, s.name, call.site, text, writes=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis
@@ -34,28 +33,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Library(Part):
     """Verbs of library calls: contexts, devices and host values."""
-
-    builtin_functions: interpreter.BuiltinFunctions
-    calls: interpreter.Calls
-    captures: interpreter.Captures
-    clocks: interpreter.Clocks
-    computed: interpreter.Computed
-    conditions: interpreter.Conditions
-    containers: interpreter.Containers
-    copies: interpreter.Copies
-    devices: interpreter.Devices
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    python_containers: interpreter.PythonContainers
-    streams: interpreter.Streams
-    tensors: interpreter.Tensors
-    unseen: interpreter.Unseen
 
     def verb(self, name: str, call: Call, st: State) -> Value:
         """Do what a row of a table says."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable
-from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard, Made, Way, simplify
 from streamsafe.static.facts import INITIAL, Assumed, Detail, Finding, Site
@@ -25,10 +24,6 @@ from streamsafe.static.values import (
     led_to,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 TAKEN = "@left"
 """Of what container one of the objects of a name has been taken out, and where the objects had been used by then."""
 
@@ -38,12 +33,6 @@ NEXT = "@left next"
 
 class Lifetimes(Part):
     """Releases what nothing leads to."""
-
-    accesses: interpreter.MemoryAccesses
-    call_stack: interpreter.CallStack
-    graph_memory: interpreter.GraphMemory
-    memory: interpreter.Memory
-    objects: interpreter.Objects
 
     @staticmethod
     def covering(st: State, buffer: Name) -> set[Name]:
@@ -270,7 +259,7 @@ class Lifetimes(Part):
 
         What was done to it before, an event beside it may tell: which one that is is not known.
         """
-        taken = [t for t, _ in self.memory.tensors(st, value) if (t.name, "@allocated") in st.store]
+        taken = [t for t, _ in self.memory.tensors_in(st, value) if (t.name, "@allocated") in st.store]
         if not taken or self.run.threads or self.run.beside:
             return  # whoever put it there may have kept it, and wait for what is done to it here
         others = self.reachable(st, self.call_stack.suspended(), container.name)
@@ -294,9 +283,9 @@ class Lifetimes(Part):
 
         What another container holds is reached through that one.
         """
-        for target, _ in self.memory.tensors(st, value):
+        for target, _ in self.memory.tensors_in(st, value):
             taken = st.store.get((target.name, TAKEN))
-            if taken is None or target.name in {t.name for t, _ in self.memory.tensors(st, but)}:
+            if taken is None or target.name in {t.name for t, _ in self.memory.tensors_in(st, but)}:
                 continue
             containers = {row.items[0] for row in iterate(taken) if isinstance(row, Tuple)}
             if into is None or any(isinstance(v, Object) and v.name == into.name for v in containers):

@@ -27,7 +27,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -44,22 +43,6 @@ class Loop:
 
 class Loops(Part):
     """Runs loops: to a fixpoint, or round by round where their number is known."""
-
-    assignments: interpreter.Assignments
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    class_members: interpreter.ClassMembers
-    clocks: interpreter.Clocks
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    iterables: interpreter.Iterables
-    objects: interpreter.Objects
-    partitioning: interpreter.Partitioning
-    paths: interpreter.Paths
-    predicates: interpreter.Predicates
-    ring_indices: interpreter.RingIndices
-    statements: interpreter.Statements
-    threads: interpreter.Threads
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)

@@ -34,7 +34,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -60,18 +59,12 @@ class Release(NamedTuple):
 class Memory(Part):
     """Finds the tensors of a value, and where they were allocated."""
 
-    accesses: interpreter.MemoryAccesses
-    effects: interpreter.Effects
-    graph_memory: interpreter.GraphMemory
-    race_checks: interpreter.RaceChecks
-    threads: interpreter.Threads
-
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
         self.holders: set[Name] = set()
         """Objects of whose parts something is known."""
 
-    def tensors(self, st: State, value: Value) -> list[tuple[Object, Guard]]:
+    def tensors_in(self, st: State, value: Value) -> list[tuple[Object, Guard]]:
         """The tensors a value stands for or holds, each with the guard it needs."""
         found: list[tuple[Object, Guard]] = []
         if type(value) in _LEADING:
@@ -248,14 +241,14 @@ class Memory(Part):
         self, st: State, buffer: Name, library: str, site: Site, stream: Value | None = None
     ) -> None:
         """A block is taken from the pool of the current stream (TL-01, CS-20): its next life begins."""
-        st.store[(buffer, "@allocated")] = union(self.effects.streams(st, library, stream))
+        st.store[(buffer, "@allocated")] = union(self.effects.possible_streams(st, library, stream))
         base = buffer.base()
         self.run.libraries[base] = library
         self.run.sites_of[base] = site
         self.run.candidates.append(buffer)
         self.graph_memory.reuses_captured(st, buffer, library)
         self.threads.noted_in_thread(buffer)
-        for s, guard in self.effects.streams(st, library, stream):
+        for s, guard in self.effects.possible_streams(st, library, stream):
             self.taken_from_pool(st, s, guard, library, site)
 
     def presume_allocated(self, st: State, buffer: Name) -> None:
@@ -319,9 +312,9 @@ class Memory(Part):
 
     def record_stream(self, st: State, value: Value, stream: Value, library: str, site: Site) -> None:
         """``tensor.record_stream(stream)``: a later free waits for what that stream has by then (TL-03)."""
-        names = [s for s, _ in self.effects.streams(st, library, stream)]
+        names = [s for s, _ in self.effects.possible_streams(st, library, stream)]
         self.recorded_on(st, value, names)
-        for target, _ in self.tensors(st, value):
+        for target, _ in self.tensors_in(st, value):
             for s in names:
                 if target.name.parent is not None:
                     self.run.recorded_siblings.add((target.name.parent.base(), s.name))
@@ -329,7 +322,7 @@ class Memory(Part):
 
     def recorded_on(self, st: State, value: Value, streams: list[Stream]) -> None:
         """The allocator waits for these streams before it hands out again what is freed."""
-        for target, _ in self.tensors(st, value):
+        for target, _ in self.tensors_in(st, value):
             key = (target.name, "@recorded on")
             before = [s for r in iterate(st.store.get(key, NONE)) if isinstance(r, Tuple) for s in r.items]
             st.store[key] = Tuple(tuple(dict.fromkeys([*before, *streams])))

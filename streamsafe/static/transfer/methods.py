@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from streamsafe.static import apis, element_keys, parts
 from streamsafe.static.state import State
@@ -41,10 +40,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 _MODULE_ITSELF = frozenset({"cuda", "to", "eval", "train", "half", "float", "requires_grad_", "bfloat16"})
 """Methods of a module that give the module."""
 
@@ -54,41 +49,6 @@ _OF_NO_NUMBER = _TENSOR_METHODS | apis.SCALAR_METHODS | {"detach"}
 
 class Methods(Part):
     """Calls methods, by what the receiver is."""
-
-    assignments: interpreter.Assignments
-    attributes: interpreter.Attributes
-    builtin_functions: interpreter.BuiltinFunctions
-    calls: interpreter.Calls
-    class_members: interpreter.ClassMembers
-    collectives: interpreter.Collectives
-    container_methods: interpreter.ContainerMethods
-    containers: interpreter.Containers
-    context_methods: interpreter.ContextMethods
-    copies: interpreter.Copies
-    definitions: interpreter.Definitions
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    generators: interpreter.Generators
-    hooks: interpreter.Hooks
-    iterables: interpreter.Iterables
-    kernel_launches: interpreter.KernelLaunches
-    library: interpreter.Library
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    optimizers: interpreter.Optimizers
-    placement: interpreter.Placement
-    pointers: interpreter.Pointers
-    python_containers: interpreter.PythonContainers
-    streams: interpreter.Streams
-    subscripts: interpreter.Subscripts
-    tensor_methods: interpreter.TensorMethods
-    tensors: interpreter.Tensors
-    threads: interpreter.Threads
-    torch_modules: interpreter.TorchModules
-    unknown_objects: interpreter.UnknownObjects
-    unpacking: interpreter.Unpacking
-    unseen: interpreter.Unseen
 
     def call_method(self, receiver: Value, name: str, call: Call, st: State) -> Value:
         """``receiver.name(...)``."""
@@ -345,7 +305,7 @@ class Methods(Part):
                 )
                 # what is neither a parameter nor a buffer stays where it is
                 only_own = module and self.class_members.find_method(receiver.unit, "_apply") is None
-                for target, _ in self.memory.tensors(st, receiver):
+                for target, _ in self.memory.tensors_in(st, receiver):
                     along = (target.name, "@goes along") in st.store
                     if along or (not only_own and self.memory.place(st, target) == "pageable"):
                         self.memory.set_place(st, target, "device")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -36,20 +35,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Narrowing(Part):
     """Learns from the outcome of a test."""
-
-    assumed_order: interpreter.AssumedOrder
-    builtin_functions: interpreter.BuiltinFunctions
-    containers: interpreter.Containers
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    lifetimes: interpreter.Lifetimes
-    predicates: interpreter.Predicates
 
     def _grouped(self, asked: cst.BaseExpression, by: cst.BaseExpression, st: State) -> None:
         """What an inner loop picks by the element of the outer loop's iteration belongs to that iteration, too."""
@@ -192,7 +180,7 @@ class Narrowing(Part):
             for event in self.assumed_order.parts_of(st, inner) if isinstance(inner, Container) else ():
                 if isinstance(event, (Event, Work)):
                     st.order.learn(HOST, event.name)
-                    for s, guard in self.effects.streams(st, "torch"):
+                    for s, guard in self.effects.possible_streams(st, "torch"):
                         st.order.learn(s.name, event.name, guard=guard)
 
     def _counted(self, node: cst.BaseExpression, st: State) -> tuple[cst.BaseExpression, bool] | None:

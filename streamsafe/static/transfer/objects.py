@@ -29,7 +29,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -39,10 +38,6 @@ UNNAMED = "a tensor"
 
 class Objects(Part):
     """Names objects by where they are made, and ages them: the newest of a site, the one before, older ones."""
-
-    current_streams: interpreter.CurrentStreams
-    expressions: interpreter.Expressions
-    statements: interpreter.Statements
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)

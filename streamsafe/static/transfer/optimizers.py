@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamsafe.static import apis, hints
 from streamsafe.static.concrete import spelled
@@ -26,21 +26,9 @@ from streamsafe.static.values import (
     Value,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Optimizers(Part):
     """Methods of optimizers and trainers."""
-
-    accesses: interpreter.MemoryAccesses
-    calls: interpreter.Calls
-    captures: interpreter.Captures
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    gradients: interpreter.Gradients
-    tensor_methods: interpreter.TensorMethods
-    tensors: interpreter.Tensors
 
     def step_in_capture(self, st: State, receiver: Opaque, call: Call, name: str) -> None:
         """A step that needs the host, inside a capture (GradScaler: proved on an H200, torch 2.11).

@@ -7,17 +7,12 @@ use. A condition keeps these apart.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import Guard
 from streamsafe.static.path_differences import exchanged, false_in_one, says, split
 from streamsafe.static.state import Key, State, is_falsy
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import Container, Name, Object, Union, Value, iterate
-
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 MAX_FLAGS = 4
 """How many attributes of an object may keep the calls of its methods apart."""
@@ -28,12 +23,6 @@ MAX_LED = 2
 
 class Partitioning(Part):
     """Makes the conditions that keep joined paths apart."""
-
-    call_stack: interpreter.CallStack
-    conditions: interpreter.Conditions
-    objects: interpreter.Objects
-    paths: interpreter.Paths
-    ring_indices: interpreter.RingIndices
 
     def join_rounds(self, first: State | None, end: State | None, before: State) -> State | None:
         """Join ways out of a loop: an attribute that a round assigns first tells whether there was one, as a call's."""

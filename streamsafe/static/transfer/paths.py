@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -12,17 +11,9 @@ from streamsafe.static.state import State, distinguished
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import Stream, iterate
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Paths(Part):
     """Joins states where paths meet, and takes one way of a branch."""
-
-    current_streams: interpreter.CurrentStreams
-    effects: interpreter.Effects
-    narrowing: interpreter.Narrowing
-    objects: interpreter.Objects
 
     def join(self, first: State | None, second: State | None) -> State | None:
         """Two paths meet."""

@@ -12,22 +12,11 @@ from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import NONE, UNKNOWN, Const, Opaque, Union, Value
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
 class Patterns(Part):
     """Runs ``match`` statements."""
-
-    attributes: interpreter.Attributes
-    builtin_functions: interpreter.BuiltinFunctions
-    call_stack: interpreter.CallStack
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    iterables: interpreter.Iterables
-    paths: interpreter.Paths
-    predicates: interpreter.Predicates
-    statements: interpreter.Statements
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)

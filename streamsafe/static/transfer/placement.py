@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
@@ -27,21 +25,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Placement(Part):
     """Moves tensors and modules between host and devices."""
-
-    accesses: interpreter.MemoryAccesses
-    attributes: interpreter.Attributes
-    copies: interpreter.Copies
-    devices: interpreter.Devices
-    expressions: interpreter.Expressions
-    iterables: interpreter.Iterables
-    memory: interpreter.Memory
-    tensors: interpreter.Tensors
 
     def tensor_to(self, receiver: Value, call: Call, st: State) -> Value:
         """``x.to(...)``."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamsafe.static.facts import AMBIENT
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -24,20 +22,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Pointers(Part):
     """Raw pointers, and copies and fills by them."""
-
-    accesses: interpreter.MemoryAccesses
-    arrays: interpreter.Arrays
-    effects: interpreter.Effects
-    events: interpreter.Events
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    tensors: interpreter.Tensors
 
     @staticmethod
     def pointee(value: Value) -> Value:
@@ -73,7 +60,7 @@ class Pointers(Part):
     ) -> None:
         """A raw copy: of host memory only pinned is touched by the stream."""
         for value, writes in ((source, False), (target, True)):
-            for inner, guard in self.memory.tensors(st, value):
+            for inner, guard in self.memory.tensors_in(st, value):
                 one = under(inner, guard)
                 if not self.tensors.is_host(st, inner):
                     self.accesses.access(

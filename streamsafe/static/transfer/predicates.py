@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -42,10 +41,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 BOUNDS = "@bounds"
 """Under this it is kept between which numbers one is, the second None where it has no end."""
 
@@ -60,15 +55,6 @@ def _is_there(value: Opaque, st: State) -> bool:
 
 class Predicates(Part):
     """Evaluates tests to outcomes under guards."""
-
-    call_stack: interpreter.CallStack
-    class_members: interpreter.ClassMembers
-    conditions: interpreter.Conditions
-    current_streams: interpreter.CurrentStreams
-    devices: interpreter.Devices
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    tensors: interpreter.Tensors
 
     def test(self, node: cst.BaseExpression, st: State, *, track: bool = True) -> Outcomes:
         """Evaluate a condition: how it may come out, and under which guards."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -36,32 +35,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class PythonContainers(Part):
     """Verbs of Python's containers, iterators and queues."""
-
-    annotations: interpreter.Annotations
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    class_members: interpreter.ClassMembers
-    computed: interpreter.Computed
-    conditions: interpreter.Conditions
-    containers: interpreter.Containers
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    generators: interpreter.Generators
-    graph_memory: interpreter.GraphMemory
-    iterables: interpreter.Iterables
-    iteration: interpreter.Iteration
-    library: interpreter.Library
-    objects: interpreter.Objects
-    stream_pools: interpreter.StreamPools
-    tensors: interpreter.Tensors
-    unseen: interpreter.Unseen
 
     def do_sort(self, call: Call, st: State) -> Value:
         """``sorted(xs, key=f)``: what its elements are compared by is read: of rows the first."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import HOST, Guard, Made
@@ -30,21 +29,11 @@ from streamsafe.static.suggestions import COMMUNICATION
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import Name, Object, Tensor
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 _NO_TAGS: frozenset[str] = frozenset()
 
 
 class RaceChecks(Part):
     """Compares an access with the accesses before it."""
-
-    accesses: interpreter.MemoryAccesses
-    captures: interpreter.Captures
-    effects: interpreter.Effects
-    memory: interpreter.Memory
-    objects: interpreter.Objects
 
     def check(
         self,

@@ -29,7 +29,6 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
@@ -69,10 +68,6 @@ def rows_used(uses: Value) -> list[Use]:
 
 class Replays(Part):
     """What comes of replaying graphs one after the other."""
-
-    accesses: interpreter.MemoryAccesses
-    effects: interpreter.Effects
-    objects: interpreter.Objects
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
@@ -289,7 +284,9 @@ class Replays(Part):
         if key not in self.cold:
             return
         capture, replays, captured = self.cold.pop(key)
-        beside = not any(self.run.table.is_legacy(s.name) for s, _ in self.effects.streams(st, "torch"))
+        beside = not any(
+            self.run.table.is_legacy(s.name) for s, _ in self.effects.possible_streams(st, "torch")
+        )
         if beside and replays == self.run.replays and not objects.isdisjoint(captured):
             notes = [("it is warmed up only here", site)]
             what = "captures what never ran before"
@@ -300,7 +297,9 @@ class Replays(Part):
         key = (GRADIENTS, "@passes")
         capture = st.capture
         if capture is None:
-            if not all(self.run.table.is_legacy(s.name) for s, _ in self.effects.streams(st, "torch")):
+            if not all(
+                self.run.table.is_legacy(s.name) for s, _ in self.effects.possible_streams(st, "torch")
+            ):
                 st.store[key] = NONE
             elif key not in st.store:
                 st.store[key] = Const((self.run.entry, site, st.path))

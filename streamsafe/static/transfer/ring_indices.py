@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static.state import Key, State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import NONE, Const, Event, Value, Work, alternatives, iterate, union
-
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 MOST_SLOTS = 4
 
@@ -22,9 +17,6 @@ MOST_KEYS = 8
 
 class RingIndices(Part):
     """Indices into a ring of a few slots, and handles that may be None."""
-
-    conditions: interpreter.Conditions
-    objects: interpreter.Objects
 
     def track_indices(self, *states: State | None) -> None:
         """Before a join, or before the conditions of an iteration are forgotten: bind conditions to what is known.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -33,44 +32,12 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 CROWDED = 120
 """How many objects there may be before those that nothing leads to are forgotten."""
 
 
 class Statements(Part):
     """Runs statements."""
-
-    accesses: interpreter.MemoryAccesses
-    arithmetic: interpreter.Arithmetic
-    assignments: interpreter.Assignments
-    call_stack: interpreter.CallStack
-    class_members: interpreter.ClassMembers
-    clocks: interpreter.Clocks
-    computed: interpreter.Computed
-    conditions: interpreter.Conditions
-    containers: interpreter.Containers
-    contexts: interpreter.Contexts
-    definitions: interpreter.Definitions
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    iterables: interpreter.Iterables
-    iteration: interpreter.Iteration
-    lifetimes: interpreter.Lifetimes
-    loops: interpreter.Loops
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    paths: interpreter.Paths
-    patterns: interpreter.Patterns
-    predicates: interpreter.Predicates
-    python_containers: interpreter.PythonContainers
-    replays: interpreter.Replays
-    streams: interpreter.Streams
-    tensors: interpreter.Tensors
 
     handlers: dict[type[cst.CSTNode], Callable[..., None]]
     """By kind of statement, the method that runs it."""
@@ -246,7 +213,7 @@ class Statements(Part):
                 self.run.kept_under = (self.call_stack.activation, name)  # the caller keeps what is made here
         value = self.expressions.eval(node.value, st) if node.value is not None else NONE
         if self.run.pooled:
-            for target, guard in self.memory.tensors(st, value):
+            for target, guard in self.memory.tensors_in(st, value):
                 self.replays.wants_overlaid(st, target.name, self.call_stack.site(node), guard)
         self.call_stack.activation.returns.append((st.copy(), value))
         st.dead = True

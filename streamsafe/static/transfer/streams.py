@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
@@ -36,9 +34,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 def given(value: Value) -> Value:
     """A value that cannot be None here, or the call would fail."""
@@ -54,19 +49,6 @@ _NON_BLOCKING = frozenset({"streamNonBlocking", "cudaStreamNonBlocking", "CU_STR
 
 class Streams(Part):
     """Verbs of streams and devices."""
-
-    accesses: interpreter.MemoryAccesses
-    calls: interpreter.Calls
-    captures: interpreter.Captures
-    clocks: interpreter.Clocks
-    current_streams: interpreter.CurrentStreams
-    effects: interpreter.Effects
-    events: interpreter.Events
-    expressions: interpreter.Expressions
-    graph_memory: interpreter.GraphMemory
-    objects: interpreter.Objects
-    tensors: interpreter.Tensors
-    unseen: interpreter.Unseen
 
     def do_make_device(self, call: Call, st: State) -> Value:
         """``torch.device``."""
@@ -306,7 +288,8 @@ class Streams(Part):
         receiver = call.args[0]
         library = self.stream_library(receiver)
         names = [
-            s.name for s, _ in self.effects.streams(st, library, self.effects.as_stream(receiver, library))
+            s.name
+            for s, _ in self.effects.possible_streams(st, library, self.effects.as_stream(receiver, library))
         ]
         self.captures.wait_in_capture(st, call.site, "synchronize()", names)
         self.effects.synchronize_stream(st, self.effects.as_stream(receiver, library), library, call.site)

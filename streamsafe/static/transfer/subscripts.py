@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import libcst as cst
 
@@ -37,30 +37,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Subscripts(Part):
     """Evaluates subscripts."""
-
-    arithmetic: interpreter.Arithmetic
-    call_stack: interpreter.CallStack
-    captures: interpreter.Captures
-    class_members: interpreter.ClassMembers
-    computed: interpreter.Computed
-    containers: interpreter.Containers
-    effects: interpreter.Effects
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    functions: interpreter.Functions
-    memory: interpreter.Memory
-    narrowing: interpreter.Narrowing
-    objects: interpreter.Objects
-    python_containers: interpreter.PythonContainers
-    tensor_methods: interpreter.TensorMethods
-    tensors: interpreter.Tensors
-    unpacking: interpreter.Unpacking
 
     def subscript(self, node: cst.Subscript, st: State) -> Value:
         """``value[key]``."""

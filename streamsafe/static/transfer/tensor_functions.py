@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -39,32 +38,9 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class TensorFunctions(Part):
     """Functions of torch and NumPy on tensors, and what makes tensors."""
-
-    accesses: interpreter.MemoryAccesses
-    arithmetic: interpreter.Arithmetic
-    arrays: interpreter.Arrays
-    attributes: interpreter.Attributes
-    calls: interpreter.Calls
-    captures: interpreter.Captures
-    clocks: interpreter.Clocks
-    containers: interpreter.Containers
-    contexts: interpreter.Contexts
-    copies: interpreter.Copies
-    effects: interpreter.Effects
-    elements: interpreter.Elements
-    interop: interpreter.Interop
-    iterables: interpreter.Iterables
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    tensor_methods: interpreter.TensorMethods
-    tensors: interpreter.Tensors
-    unseen: interpreter.Unseen
 
     # -- tensors -------------------------------------------------------------------------------------------------
 
@@ -124,7 +100,7 @@ class TensorFunctions(Part):
 
             self.contexts.within_capture(context, st, call.node, body)
             if graph.name in st.graphs:  # the samples it keeps itself, and copies into them what it is given
-                kept = {inner.name for value in arguments for inner, _ in self.memory.tensors(st, value)}
+                kept = {inner.name for value in arguments for inner, _ in self.memory.tensors_in(st, value)}
                 st.graphs = {**st.graphs, graph.name: st.graphs[graph.name] - kept}
             captured = Tuple((graph, union((v, ALWAYS) for v in outputs)))
             if isinstance(function, Object):  # a module's own forward is replaced
@@ -214,7 +190,7 @@ class TensorFunctions(Part):
         if name.endswith("_") and call.args:
             self.tensors.in_place(st, call.args[0], call.args[1:], call.site, text)
             return call.args[0]
-        if not any(self.memory.tensors(st, o) for o in operands):
+        if not any(self.memory.tensors_in(st, o) for o in operands):
             return UNKNOWN
         result = self.tensors.operation(st, operands, call.site, text)
         return self.arithmetic.mask(st, result) if name in apis.MASKS else result
@@ -431,7 +407,7 @@ class TensorFunctions(Part):
         reads = [v for v in call.everything() if not any(v is t for t in targets)]
         self.copies.hand_to_host(st, reads, call.site, f"{name}()")
         for target in targets:
-            for inner, guard in self.memory.tensors(st, target):
+            for inner, guard in self.memory.tensors_in(st, target):
                 self.accesses.host_access(st, under(inner, guard), call.site, f"{name}()", writes=True)
         return Tensor(self.tensor_methods.host_result(call, st), numpy=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -33,10 +32,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 HOOK_REGISTRATIONS = frozenset(
     """register_hook register_post_accumulate_grad_hook register_full_backward_hook register_backward_hook
     register_full_backward_pre_hook register_multi_grad_hook register_comm_hook""".split()
@@ -50,29 +45,6 @@ _TENSOR_METHODS = frozenset(
 
 class TensorMethods(Part):
     """Methods of tensors and arrays."""
-
-    accesses: interpreter.MemoryAccesses
-    arithmetic: interpreter.Arithmetic
-    arrays: interpreter.Arrays
-    call_stack: interpreter.CallStack
-    captures: interpreter.Captures
-    computed: interpreter.Computed
-    copies: interpreter.Copies
-    effects: interpreter.Effects
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    gradients: interpreter.Gradients
-    graph_memory: interpreter.GraphMemory
-    hooks: interpreter.Hooks
-    interop: interpreter.Interop
-    lifetimes: interpreter.Lifetimes
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    placement: interpreter.Placement
-    subscripts: interpreter.Subscripts
-    tensors: interpreter.Tensors
-    torch_modules: interpreter.TorchModules
-    unseen: interpreter.Unseen
 
     special: dict[str, Callable[[Value, Call, State], Value]]
     """By name, the methods of tensors that are more than an operation."""
@@ -200,7 +172,7 @@ class TensorMethods(Part):
             if name in apis.MEMORY_VIEW_METHODS:
                 return receiver
             self.accesses.host_access(st, receiver, call.site, f"{name}()", writes=False)
-            for target, guard in self.memory.tensors(st, out) if out is not None else ():
+            for target, guard in self.memory.tensors_in(st, out) if out is not None else ():
                 self.accesses.host_access(st, under(target, guard), call.site, f"{name}()", writes=True)
             return Tensor(self.host_result(call, st), numpy=True)
         operands = [receiver, *call.args, *(v for k, v in call.kwargs.items() if k != "out")]

@@ -33,8 +33,6 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from streamsafe.static import interpreter
-
 
 HOST_PLACES = frozenset({"pinned", "pageable", "host"})
 
@@ -72,18 +70,6 @@ class Call:
 class Tensors(Part):
     """Operations on tensors."""
 
-    accesses: interpreter.MemoryAccesses
-    attributes: interpreter.Attributes
-    captures: interpreter.Captures
-    clocks: interpreter.Clocks
-    containers: interpreter.Containers
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    gradients: interpreter.Gradients
-    hooks: interpreter.Hooks
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-
     # -- which library, which place ------------------------------------------------------------------------------
 
     def library_of(self, st: State, values: Iterable[Value]) -> str:
@@ -105,7 +91,7 @@ class Tensors(Part):
 
     def on_side_stream(self, st: State, library: str) -> bool:
         """Whether the current stream is one that was entered explicitly."""
-        return any(s.name != AMBIENT for s, _ in self.effects.streams(st, library))
+        return any(s.name != AMBIENT for s, _ in self.effects.possible_streams(st, library))
 
     def is_host(self, st: State, value: Value) -> bool:
         """Whether this is memory that only the host touches directly."""
@@ -192,7 +178,7 @@ class Tensors(Part):
     ) -> Value:
         """A device operation: reads its operands, returns a fresh tensor. On host memory the host does it."""
         library = library or self.library_of(st, operands)
-        flat = [t for operand in operands for t, _ in self.memory.tensors(st, operand)]
+        flat = [t for operand in operands for t, _ in self.memory.tensors_in(st, operand)]
         known = [self.memory.place(st, t) for t in flat]
         numpy = any(isinstance(t, Tensor) and t.numpy for t in flat)
         self.read_operands(st, operands, site, text, library=library, assumed=assumed, tags=tags)
@@ -259,7 +245,7 @@ class Tensors(Part):
         for operand in operands:
             if isinstance(operand, Const):
                 continue
-            for target, guard in self.memory.tensors(st, operand):
+            for target, guard in self.memory.tensors_in(st, operand):
                 value = under(target, guard)
                 if self.is_host(st, target):
                     self.accesses.host_access(st, value, site, text, writes=False, assumed=assumed, tags=tags)
@@ -328,7 +314,7 @@ class Tensors(Part):
 
     def read_on_host(self, st: State, value: Value, site: Site, text: str) -> None:
         """The host needs values: of host memory at once, of device memory after the current stream (TM-08)."""
-        for target, guard in self.memory.tensors(st, value):
+        for target, guard in self.memory.tensors_in(st, value):
             one = under(target, guard)
             if self.is_host(st, target) or self.pending_copy(st, target):
                 assumed = Assumed.NOTHING if self.memory.place(st, target) else Assumed.PLACE

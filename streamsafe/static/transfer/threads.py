@@ -35,23 +35,11 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.static import interpreter
     from streamsafe.static.transfer.run_state import RunState
 
 
 class Threads(Part):
     """Functions that other threads of the host run, and what they are handed."""
-
-    call_stack: interpreter.CallStack
-    calls: interpreter.Calls
-    class_members: interpreter.ClassMembers
-    comprehensions: interpreter.Comprehensions
-    copies: interpreter.Copies
-    effects: interpreter.Effects
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    paths: interpreter.Paths
-    tensors: interpreter.Tensors
 
     _filled: set[str] | None = None
     """The attributes that some code in sight fills; None until it is asked for."""
@@ -102,7 +90,10 @@ class Threads(Part):
             self.hand_on(st)
             if self.run.calling is not None:
                 st.order.obey(
-                    [Edge(signal.name, s.name) for s, _ in self.effects.streams(st, "cupy", self.run.calling)]
+                    [
+                        Edge(signal.name, s.name)
+                        for s, _ in self.effects.possible_streams(st, "cupy", self.run.calling)
+                    ]
                 )
         elif name in apis.SIGNAL_WAITS:
             if name != "acquire" or (signal.name, "@empty") in st.store:
@@ -133,7 +124,10 @@ class Threads(Part):
     def waits_first(self, values: list[Value], call: Call, st: State) -> bool:
         """Whether a thread that takes what a queue is given here waits before it reads the copies among it."""
         names = {
-            t.name for v in values for t, _ in self.memory.tensors(st, v) if self.tensors.pending_copy(st, t)
+            t.name
+            for v in values
+            for t, _ in self.memory.tensors_in(st, v)
+            if self.tensors.pending_copy(st, t)
         }
         waiting = any("@waiting" in table for _, table in st.store.objects.items())
         if not names or not waiting or self.run.threads or self.run.beside:
@@ -173,13 +167,15 @@ class Threads(Part):
         queues = [
             v for inner in held for v in iterate(inner) if isinstance(v, Container) and v.kind == "queue"
         ]
-        return any(t.name.base() in self.run.produced for q in queues for t, _ in self.memory.tensors(st, q))
+        return any(
+            t.name.base() in self.run.produced for q in queues for t, _ in self.memory.tensors_in(st, q)
+        )
 
     def produced_next(self, st: State, taken: Value) -> None:
         """Somebody takes what a thread has put into a queue: that thread allocates the next one meanwhile."""
         if self.run.threads or self.run.beside:
             return
-        for target, _ in self.memory.tensors(st, taken):
+        for target, _ in self.memory.tensors_in(st, taken):
             base = target.name.base()
             if base in self.run.produced:
                 for stream, guard in alternatives(st.store.get((target.name, "@allocated"), NONE), st.path):

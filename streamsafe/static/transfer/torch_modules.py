@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -27,22 +26,9 @@ from streamsafe.static.values import (
     iterate,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class TorchModules(Part):
     """Verbs of modules, parameters, optimizers and backward passes."""
-
-    accesses: interpreter.MemoryAccesses
-    annotations: interpreter.Annotations
-    containers: interpreter.Containers
-    gradients: interpreter.Gradients
-    hooks: interpreter.Hooks
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    python_containers: interpreter.PythonContainers
-    tensors: interpreter.Tensors
 
     def do_backward_function(self, call: Call, st: State) -> Value:
         """``torch.autograd.backward(tensors, grad_tensors=None)``."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, element_keys, hints, parts
 from streamsafe.static.facts import BUCKET, GRADIENTS
@@ -37,10 +35,6 @@ from streamsafe.static.values import (
     union,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
-
 PARTS_OF_MODULES = frozenset(
     "parameters named_parameters buffers named_buffers modules named_modules children named_children state_dict".split()
 )
@@ -61,28 +55,6 @@ LIBRARY_METHODS = frozenset(
 
 class UnknownObjects(Part):
     """Methods of objects of unknown kind."""
-
-    annotations: interpreter.Annotations
-    arrays: interpreter.Arrays
-    calls: interpreter.Calls
-    computed: interpreter.Computed
-    definitions: interpreter.Definitions
-    devices: interpreter.Devices
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    graph_memory: interpreter.GraphMemory
-    hooks: interpreter.Hooks
-    instances: interpreter.Instances
-    library: interpreter.Library
-    memory: interpreter.Memory
-    methods: interpreter.Methods
-    objects: interpreter.Objects
-    optimizers: interpreter.Optimizers
-    pointers: interpreter.Pointers
-    tensor_methods: interpreter.TensorMethods
-    tensors: interpreter.Tensors
-    threads: interpreter.Threads
-    unseen: interpreter.Unseen
 
     def opaque_method(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
         """A method of an object of unknown kind: its name may tell what it is."""
@@ -333,7 +305,7 @@ class UnknownObjects(Part):
                 isinstance(t, Tensor) or self.expressions.is_tensor(st, t)
                 for a in call.args
                 if not isinstance(a, Const)
-                for t, _ in self.memory.tensors(st, a)
+                for t, _ in self.memory.tensors_in(st, a)
             )
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -35,10 +34,6 @@ from streamsafe.static.values import (
     union,
     up_to_date,
 )
-
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 MOST_ROWS = 8
 """Of how many rows at most it is known which of them is unpacked."""
@@ -78,18 +73,6 @@ def _by_flags(rows: Sequence[tuple[Value, Guard]]) -> list[tuple[Value, Guard]]:
 class Unpacking(Part):
     """Assigns the parts of a value."""
 
-    assignments: interpreter.Assignments
-    class_members: interpreter.ClassMembers
-    conditions: interpreter.Conditions
-    containers: interpreter.Containers
-    elements: interpreter.Elements
-    expressions: interpreter.Expressions
-    graph_memory: interpreter.GraphMemory
-    iterables: interpreter.Iterables
-    memory: interpreter.Memory
-    python_containers: interpreter.PythonContainers
-    subscripts: interpreter.Subscripts
-
     def unpack(self, target: cst.Tuple | cst.List, value: Value, st: State, node: cst.CSTNode) -> None:
         """``a, b = value``."""
         value = union((_busy(v), guard) for v, guard in alternatives(self.one_row(value, st, target, Tuple)))
@@ -124,14 +107,15 @@ class Unpacking(Part):
         if not flagged and not any(orders):
             return value
         used = [
-            {t.name for t, _ in self.memory.tensors(st, row) if t.name in st.order.made} for row, _ in choices
+            {t.name for t, _ in self.memory.tensors_in(st, row) if t.name in st.order.made}
+            for row, _ in choices
         ]
         idle = _idle(held, used) if kind is Tuple else []
         if any(idle):
             kept = [choice for choice, nothing in zip(choices, idle, strict=True) if not nothing]
             return self.one_row(union(kept), st, target, kind)
         if kind is Instance:  # what several objects share they may use as they like
-            used = [{t.name for t, _ in self.memory.tensors(st, row)} for row, _ in choices]
+            used = [{t.name for t, _ in self.memory.tensors_in(st, row)} for row, _ in choices]
         if kind is Tuple and all(map(_holds_one_event, held)) and not self._holds_memory(choices, st):
             return value  # no memory comes with the event: who goes over all of them waits for all
         if any(one & other for one, other in itertools.combinations(used, 2)):
@@ -164,7 +148,7 @@ class Unpacking(Part):
 
     def _holds_memory(self, choices: Sequence[tuple[Value, Guard]], st: State) -> bool:
         """Whether something in rows is known to be a tensor."""
-        held = (t for row, _ in choices for t, _ in self.memory.tensors(st, row))
+        held = (t for row, _ in choices for t, _ in self.memory.tensors_in(st, row))
         return any(isinstance(t, Tensor) or self.expressions.is_tensor(st, t) for t in held)
 
     def listed(self, value: Value, st: State, node: cst.CSTNode) -> Value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 import libcst as cst
 
@@ -36,23 +35,9 @@ from streamsafe.static.values import (
     under,
 )
 
-if TYPE_CHECKING:
-    from streamsafe.static import interpreter
-
 
 class Unseen(Part):
     """What a call does whose code is not seen."""
-
-    accesses: interpreter.MemoryAccesses
-    assumed_order: interpreter.AssumedOrder
-    attributes: interpreter.Attributes
-    effects: interpreter.Effects
-    expressions: interpreter.Expressions
-    memory: interpreter.Memory
-    methods: interpreter.Methods
-    objects: interpreter.Objects
-    tensors: interpreter.Tensors
-    torch_modules: interpreter.TorchModules
 
     def unmodelled(self, function: Value, call: Call, st: State, name: str = "") -> Value:
         """A call whose code is not seen: a careful author wrote it.
@@ -82,7 +67,7 @@ class Unseen(Part):
         words = _named_as_numbers(call)
         touched = [v for v in values if not isinstance(v, Const) and not self._is_number(v, words, st)]
         # of an object that holds tensors among other things the result may be anything
-        reached = [(v, self.memory.tensors(st, v)) for v in touched]
+        reached = [(v, self.memory.tensors_in(st, v)) for v in touched]
         sure = any(
             isinstance(t, Tensor) or (isinstance(t, Opaque) and self.expressions.is_tensor(st, t))
             for v, tensors in reached
@@ -233,7 +218,7 @@ class Unseen(Part):
         """A module that is called needs its parameters, a method little of what its object holds."""
         text, assumed = f"{called}()", Assumed.UNMODELLED
         if not name or not self.assumed_order.within_standing(receiver, st):
-            for target, guard in self.memory.tensors(st, receiver):
+            for target, guard in self.memory.tensors_in(st, receiver):
                 if (
                     target is receiver
                     or self.tensors.is_host(st, target)
@@ -254,7 +239,7 @@ class Unseen(Part):
         if name not in ("", "forward", "__call__"):
             return
         weights = self.attributes.parameter_of(receiver.name, st)
-        for target, guard in self.memory.tensors(st, weights) if weights is not None else ():
+        for target, guard in self.memory.tensors_in(st, weights) if weights is not None else ():
             one = under(target, guard)
             if self.tensors.pending_copy(st, target):  # to the host: there it computes
                 self.accesses.host_access(st, one, call.site, text, writes=False, assumed=assumed)

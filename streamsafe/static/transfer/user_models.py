@@ -23,18 +23,11 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.config import Model
-    from streamsafe.static import interpreter
     from streamsafe.static.state import State
 
 
 class UserModels(Part):
     """Does what the user's models say."""
-
-    accesses: interpreter.MemoryAccesses
-    effects: interpreter.Effects
-    memory: interpreter.Memory
-    objects: interpreter.Objects
-    tensors: interpreter.Tensors
 
     def apply_model(self, model: Model, call: Call, st: State) -> Value:
         """Do what a model says.
