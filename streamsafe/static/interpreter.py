@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from streamsafe.static.transfer.accesses import MemoryAccesses as MemoryAccesses
 from streamsafe.static.transfer.advice import Advice as Advice
-from streamsafe.static.transfer.annotations import Annotations as Annotations
 from streamsafe.static.transfer.arithmetic import Arithmetic as Arithmetic
 from streamsafe.static.transfer.arrays import Arrays as Arrays
 from streamsafe.static.transfer.assignments import Assignments as Assignments
@@ -24,11 +23,8 @@ from streamsafe.static.transfer.computed import Computed as Computed
 from streamsafe.static.transfer.conditions import Conditions as Conditions
 from streamsafe.static.transfer.container_methods import ContainerMethods as ContainerMethods
 from streamsafe.static.transfer.containers import Containers as Containers
-from streamsafe.static.transfer.context_methods import ContextMethods as ContextMethods
 from streamsafe.static.transfer.contexts import Contexts as Contexts
 from streamsafe.static.transfer.copies import Copies as Copies
-from streamsafe.static.transfer.counted_loops import CountedLoops as CountedLoops
-from streamsafe.static.transfer.current_streams import CurrentStreams as CurrentStreams
 from streamsafe.static.transfer.definitions import Definitions as Definitions
 from streamsafe.static.transfer.devices import Devices as Devices
 from streamsafe.static.transfer.effects import Effects as Effects
@@ -36,7 +32,6 @@ from streamsafe.static.transfer.elements import Elements as Elements
 from streamsafe.static.transfer.events import Events as Events
 from streamsafe.static.transfer.expressions import Expressions as Expressions
 from streamsafe.static.transfer.functions import Functions as Functions
-from streamsafe.static.transfer.generators import Generators as Generators
 from streamsafe.static.transfer.gradients import Gradients as Gradients
 from streamsafe.static.transfer.graph_calls import GraphCalls as GraphCalls
 from streamsafe.static.transfer.graph_memory import GraphMemory as GraphMemory
@@ -53,18 +48,13 @@ from streamsafe.static.transfer.memory import Memory as Memory
 from streamsafe.static.transfer.methods import Methods as Methods
 from streamsafe.static.transfer.narrowing import Narrowing as Narrowing
 from streamsafe.static.transfer.objects import Objects as Objects
-from streamsafe.static.transfer.optimizers import Optimizers as Optimizers
 from streamsafe.static.transfer.part import Part, Parts
-from streamsafe.static.transfer.partitioning import Partitioning as Partitioning
 from streamsafe.static.transfer.paths import Paths as Paths
-from streamsafe.static.transfer.patterns import Patterns as Patterns
 from streamsafe.static.transfer.placement import Placement as Placement
-from streamsafe.static.transfer.pointers import Pointers as Pointers
 from streamsafe.static.transfer.predicates import Predicates as Predicates
 from streamsafe.static.transfer.python_containers import PythonContainers as PythonContainers
 from streamsafe.static.transfer.race_checks import RaceChecks as RaceChecks
 from streamsafe.static.transfer.replays import Replays as Replays
-from streamsafe.static.transfer.ring_indices import RingIndices as RingIndices
 from streamsafe.static.transfer.run_state import RunState
 from streamsafe.static.transfer.statements import Statements as Statements
 from streamsafe.static.transfer.stream_pools import StreamPools as StreamPools
@@ -78,7 +68,6 @@ from streamsafe.static.transfer.torch_modules import TorchModules as TorchModule
 from streamsafe.static.transfer.unknown_objects import UnknownObjects as UnknownObjects
 from streamsafe.static.transfer.unpacking import Unpacking as Unpacking
 from streamsafe.static.transfer.unseen import Unseen as Unseen
-from streamsafe.static.transfer.user_models import UserModels as UserModels
 
 if TYPE_CHECKING:
     from streamsafe.config import Models
@@ -86,7 +75,7 @@ if TYPE_CHECKING:
 
 PARTS: dict[str, type[Part]] = {
     part.__module__.rpartition(".")[2]: part
-    for part in sorted(Part.__subclasses__(), key=lambda part: part.__module__)
+    for part in sorted(list[type](Part.__subclasses__()), key=lambda part: part.__module__)
 }
 """The parts, by the names of their modules: under these others know them."""
 

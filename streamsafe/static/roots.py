@@ -517,9 +517,7 @@ class Roots:
                 reached.add(method)
                 ends.append(end)
                 if round_ < rounds - 1:
-                    merged = interpreter.partitioning.join_calls(
-                        merged, self._left_to_next(ends.pop()), start
-                    )
+                    merged = interpreter.paths.join_calls(merged, self._left_to_next(ends.pop()), start)
             for hook in self._registered(name, start):
                 self.kept = [start, *([merged] if merged is not None else []), *(e.state for e in ends)]
                 end = self._forward_hook(hook, instance, start)
@@ -531,7 +529,7 @@ class Roots:
             if round_ == rounds - 1 and not any(map(_pools, (start, *(end.state for end in ends)))):
                 break  # nobody uses what the last calls leave, but for what they have released
             for end in ends:
-                merged = interpreter.partitioning.join_calls(merged, self._left_to_next(end), start)
+                merged = interpreter.paths.join_calls(merged, self._left_to_next(end), start)
             if merged is None or merged.same(start):
                 break
             if interpreter.functions.is_quiet(merged) and not self._appears(self_name, start, merged):
@@ -754,7 +752,7 @@ class Roots:
         """What a call leaves to the next one."""
         interpreter, st = self.interpreter, end.state
         interpreter.run.rounds = [end.made]
-        interpreter.partitioning.track_flags(st, end.instance.name)
+        interpreter.paths.track_flags(st, end.instance.name)
         interpreter.run.rounds = []
         interpreter.accesses.forget_plain(st)
         interpreter.objects.age_call(st, end.made)

@@ -59,38 +59,7 @@ class MemoryAccesses(Part):
         assumed: Assumed = Assumed.NOTHING,
         tags: frozenset[str] = frozenset(),
     ) -> None:
-        """A device operation touches memory; a clock that is running sees it as a launch."""
-        self._device_access(
-            st,
-            value,
-            site,
-            operation,
-            writes=writes,
-            library=library,
-            stream=stream,
-            assumed=assumed,
-            tags=tags,
-        )
-        if (
-            st.clocks and "method" not in tags
-        ):  # what some object does with a tensor is no launch that is seen
-            device = any(self.memory.place(st, t) == "device" for t, _ in self.memory.tensors_in(st, value))
-            self.clocks.launched(st, site, operation, device=device, library=library, stream=stream)
-
-    def _device_access(
-        self,
-        st: State,
-        value: Value,
-        site: Site,
-        operation: str,
-        *,
-        writes: bool,
-        library: str = "torch",
-        stream: Value | None = None,
-        assumed: Assumed = Assumed.NOTHING,
-        tags: frozenset[str] = frozenset(),
-    ) -> None:
-        """A device operation touches what ``value`` stands for, on a stream."""
+        """A device operation touches what a value stands for, on a stream; a clock that runs sees it as a launch."""
         streams = self.effects.possible_streams(st, library, stream)
         if (
             len(streams) > 1
@@ -107,6 +76,10 @@ class MemoryAccesses(Part):
                 if guard.contradicts(stream_guard) or st.path.contradicts(both):
                     continue
                 self.touch(st, target, site, operation, writes, s, both, assumed, tags)
+        # what some object does with a tensor is no launch that is seen
+        if st.clocks and "method" not in tags:
+            device = any(self.memory.place(st, t) == "device" for t, _ in self.memory.tensors_in(st, value))
+            self.clocks.launched(st, site, operation, device=device, library=library, stream=stream)
 
     def touch(
         self,

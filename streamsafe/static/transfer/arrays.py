@@ -286,7 +286,7 @@ class Arrays(Part):
                 st, [receiver], call.site, "flatten()", library=self.tensors.library_of(st, [receiver])
             )
         if name in apis.POINTER_METHODS:
-            return self.pointers.pointer_method(Partial(POINTER, (receiver,), ()), name, call, st)
+            return self.interop.pointer_method(Partial(POINTER, (receiver,), ()), name, call, st)
         if name in ("reshape", "transpose", "swapaxes", "view"):
             return self.reshaped(receiver, call, turned=name in apis.STRIDING_METHODS)
         if name in ("tobytes", "tofile", "dump", "dumps"):

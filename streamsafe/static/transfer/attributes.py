@@ -190,7 +190,7 @@ class Attributes(Part):
             st.dead = True  # it is not there yet
             return UNKNOWN
         asked = self.asked_for(base, name, st, node)
-        return asked if asked is not None else self.annotations.typed_attribute(base, name, st)
+        return asked if asked is not None else self.instances.typed_attribute(base, name, st)
 
     def asked_for(self, base: Instance, name: str, st: State, node: cst.CSTNode) -> Value | None:
         """What an object's ``__getattr__`` gives for an attribute that it does not have."""

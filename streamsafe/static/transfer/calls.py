@@ -323,7 +323,7 @@ class Calls(Part):
 
     def user_model(self, model: Model, call: Call, st: State) -> Value:
         """A wrapper that the user's configuration describes."""
-        return self.user_models.apply_model(model, call, st)
+        return self.library.apply_model(model, call, st)
 
 
 _HANDED = (Function, Partial, Class, Stream, Event, Context)

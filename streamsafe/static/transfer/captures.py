@@ -64,15 +64,8 @@ class Captures(Part):
         """A capture takes no other graph in: neither one that is captured nor one that is launched."""
         assert st.capture is not None
         notes = [("another capture is under way since here", st.capture.site)]
-        self.accesses.violation(
-            st,
-            "concurrent-capture",
-            site,
-            operation,
-            notes,  # type: ignore[arg-type]
-            assumed,
-            tags=frozenset({"nested"}),
-        )
+        tags = frozenset({"nested"})
+        self.accesses.violation(st, "concurrent-capture", site, operation, notes, assumed, tags=tags)  # type: ignore[arg-type]
 
     def capture_end(self, st: State, site: Site) -> None:
         """The capture ends: every stream that was forked must have been joined."""
@@ -228,14 +221,8 @@ class Captures(Part):
             if not any(made.writes and made.timeline in capture.members for made in before):
                 return  # else what was captured, and has not run, was meant to come first
         if not self.takes_part(capture, stream):
-            self.accesses.violation(
-                st,
-                "unjoined-capture-stream",
-                site,
-                f"{operation} on {self.accesses.timeline_text(stream)}",
-                [("the capture begins here", capture.site)],  # type: ignore[list-item]
-                tags=frozenset({"not forked"}),
-            )
+            text = f"{operation} on {self.accesses.timeline_text(stream)}"
+            self.forbidden(st, "unjoined-capture-stream", site, text, tag="not forked")
             st.capture = replace(capture, members=capture.members | {stream})
             return
         if stream not in capture.origin:
@@ -272,16 +259,7 @@ class Captures(Part):
             if self.is_default(stream) and not self.takes_part(capture, stream):  # GM-default_waits_cap
                 who = "the stream that was current before" if stream == AMBIENT else "the default stream"
                 assumed = Assumed.AMBIENT if stream == AMBIENT else Assumed.NOTHING
-                notes = [("the capture begins here", capture.site)]
-                self.accesses.violation(
-                    st,
-                    "unjoined-capture-stream",
-                    site,
-                    f"{who} waits",
-                    notes,  # type: ignore[arg-type]
-                    assumed,
-                    tags=frozenset({"isolation"}),
-                )
+                self.forbidden(st, "unjoined-capture-stream", site, f"{who} waits", assumed, tag="isolation")
             st.capture = replace(capture, members=capture.members | {stream})
             return
         if not is_stream and (source, "@external") in st.store:
@@ -293,14 +271,7 @@ class Captures(Part):
         if not is_stream and (source, "@recorded") not in st.store:
             return
         what = self.accesses.timeline_text(source) if is_stream else "an event recorded outside the capture"
-        self.accesses.violation(
-            st,
-            "unjoined-capture-stream",
-            site,
-            f"waits for {what}",
-            [("the capture begins here", capture.site)],  # type: ignore[list-item]
-            tags=frozenset({"isolation"}),
-        )
+        self.forbidden(st, "unjoined-capture-stream", site, f"waits for {what}", tag="isolation")
 
     def captured_event(self, st: State, events: Iterable[Name], site: Site, what: str) -> None:
         """Outside its capture an ordinary event that was recorded in it is none (GC-20)."""
@@ -340,21 +311,29 @@ class Captures(Part):
             return stream.site[1:] != ("stream",)
         return bool(stream.path)  # a parameter
 
+    def forbidden(
+        self,
+        st: State,
+        kind: str,
+        site: Site,
+        operation: str,
+        assumed: Assumed = Assumed.NOTHING,
+        *,
+        tag: str = "",
+    ) -> None:
+        """An operation that the capture under way does not admit."""
+        assert st.capture is not None
+        notes = [("the capture begins here", st.capture.site)]
+        tags = frozenset({tag} if tag else ())
+        self.accesses.violation(st, kind, site, operation, notes, assumed, tags=tags)  # type: ignore[arg-type]
+
     def sync_in_capture(
         self, st: State, site: Site, operation: str, assumed: Assumed = Assumed.NOTHING
     ) -> None:
         """An operation that synchronizes, if a capture is under way."""
         self.run.waits += 1
-        if st.capture is None:
-            return
-        self.accesses.violation(
-            st,
-            "sync-in-capture",
-            site,
-            operation,
-            [("the capture begins here", st.capture.site)],  # type: ignore[list-item]
-            assumed,
-        )
+        if st.capture is not None:
+            self.forbidden(st, "sync-in-capture", site, operation, assumed)
 
     def wait_in_capture(self, st: State, site: Site, operation: str, names: Iterable[Name]) -> None:
         """The host waits for a stream or an event, or asks for it, if a capture is under way.
@@ -372,15 +351,8 @@ class Captures(Part):
 
     def rng_in_capture(self, st: State, site: Site, operation: str) -> None:
         """Random state that replay cannot repeat (GM-gen_unreg, GC-16)."""
-        if st.capture is None:
-            return
-        self.accesses.violation(
-            st,
-            "capture-rng",
-            site,
-            operation,
-            [("the capture begins here", st.capture.site)],  # type: ignore[list-item]
-        )
+        if st.capture is not None:
+            self.forbidden(st, "capture-rng", site, operation)
 
     def check_capture_stream(self, st: State, stream: Value | None, library: str, site: Site) -> bool:
         """A raw capture may not begin on the default stream (GC-01, GP-01): whether it does not."""

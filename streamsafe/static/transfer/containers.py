@@ -124,7 +124,7 @@ class Containers(Part):
             found = self.held(value, st)
             return union((v, ALWAYS) for v in found) if found else UNKNOWN
         if isinstance(value, Opaque):
-            return self.annotations.typed_element(value, Opaque(value.name.child(EACH)), st)
+            return self.instances.typed_element(value, Opaque(value.name.child(EACH)), st)
         return UNKNOWN
 
     def any_value(self, value: Value, st: State) -> Value:

@@ -70,7 +70,7 @@ class Effects(Part):
     ) -> list[tuple[Stream, Guard]]:
         """The streams an operation may run on, each with the guard it needs."""
         found = []
-        chosen = self.current_streams.exclusive(st, self.current(st, library) if stream is None else stream)
+        chosen = self.conditions.exclusive(st, self.current(st, library) if stream is None else stream)
         for value, guard in alternatives(chosen, st.path):
             if isinstance(value, Opaque):
                 value = self.as_stream(value, library)

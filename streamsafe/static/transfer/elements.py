@@ -80,7 +80,7 @@ class Elements(Part):
         """What stands for each element of an object of unknown kind."""
         held = st.store.get((iterable.name, EACH)) or st.store.get((iterable.name, "*"))
         held = held or element_keys.refilled(st.store.of(iterable.name))
-        return held or self.annotations.typed_element(iterable, Opaque(iterable.name.child(EACH)), st)
+        return held or self.instances.typed_element(iterable, Opaque(iterable.name.child(EACH)), st)
 
     def tensor_keys(self, mapping: Container, st: State) -> Value | None:
         """The tensors that a dict is keyed by; None where its keys are something else."""
@@ -248,7 +248,7 @@ class Elements(Part):
             if held is None and isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
                 held = self._each_element(base, st)  # by the number that a loop gives it
             if held is None:
-                held = self.annotations.typed_element(
+                held = self.instances.typed_element(
                     base, Opaque(base.name.child(element_keys.bare(index))), st
                 )
             rounds = element_keys.rounds_of(key) + parts.rounds(base.part)

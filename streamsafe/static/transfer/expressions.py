@@ -89,7 +89,7 @@ class Expressions(Part):
             cst.SetComp: self.comprehensions.comprehension,
             cst.GeneratorExp: self.comprehensions.comprehension,
             cst.DictComp: self.comprehensions.comprehension,
-            cst.Yield: self.generators.yield_expression,
+            cst.Yield: self.comprehensions.yield_expression,
         }
 
     @contextmanager
@@ -154,7 +154,7 @@ class Expressions(Part):
                 found = st.store.get((MODULE, name))
                 if isinstance(found, Instance) and name in self.run.file.set_by_functions:
                     # another one of that class, which a function has put there since
-                    found = st.store[(MODULE, name)] = self.annotations.materialized(
+                    found = st.store[(MODULE, name)] = self.instances.materialized(
                         Opaque(Name(name)), found.unit, st
                     )
                 elif isinstance(found, Instance):
@@ -337,7 +337,7 @@ class Expressions(Part):
         if no is None or other_dead:
             return yes
         chosen = union([(yes, yes_guard.without(st.path)), (no, no_guard.without(st.path))])
-        return self.current_streams.exclusive(
+        return self.conditions.exclusive(
             st, chosen
         )  # "not both" is no guard: which of them it is, one condition says
 

@@ -15,7 +15,7 @@ from streamsafe.static.source import Definition, FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.stream_terms import last_name
 from streamsafe.static.transfer.call_stack import MODULE, Activation
-from streamsafe.static.transfer.generators import DEPTH
+from streamsafe.static.transfer.comprehensions import DEPTH
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.run_state import RunState
 from streamsafe.static.transfer.tensors import UNNAMED_REST, UNPLACED, Call
@@ -84,7 +84,7 @@ class Functions(Part):
             )
         if unit.generator:
             generator = Generator(function, tuple(args), tuple(kwargs.items()), node)
-            st.store.pop(self.generators.standing(generator), None)
+            st.store.pop(self.comprehensions.standing(generator), None)
             self.run.begun.pop(generator, None)
             return generator
         if unit.is_memoized:
@@ -340,7 +340,7 @@ class Functions(Part):
                 value = self.parameter(function, parameter, st)
             if isinstance(value, (Opaque, Union)):
                 said = [
-                    (v, self.annotations.annotated(v, parameter.annotation, st), g)
+                    (v, self.instances.annotated(v, parameter.annotation, st), g)
                     for v, g in alternatives(value)
                 ]
                 if any(old is not new for old, new, _ in said):

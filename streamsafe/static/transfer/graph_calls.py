@@ -138,8 +138,7 @@ class GraphCalls(Part):
         """A number drawn on the host: a replay does not draw it again (GC-03)."""
         name = call.text.rpartition(".")[2]
         if st.capture is not None and name in apis.HOST_RANDOM:
-            notes = [("the capture begins here", st.capture.site)]
-            self.accesses.violation(st, "host-work-in-capture", call.site, f"{call.text}()", notes)  # type: ignore[arg-type]
+            self.captures.forbidden(st, "host-work-in-capture", call.site, f"{call.text}()")
         return (
             self.tensor_functions.do_numpy_function(call, st) if call.text.startswith("numpy.") else UNKNOWN
         )

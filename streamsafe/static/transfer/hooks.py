@@ -286,7 +286,7 @@ class Hooks(Part):
                     self.lifetimes.release_unreachable(st, site, rows)
                     for hook in iterate(unpack):
                         if isinstance(hook, Function) and isinstance(hook.receiver, (Instance, Opaque)):
-                            self.partitioning.track_flags(st, hook.receiver.name)
+                            self.paths.track_flags(st, hook.receiver.name)
                 st.current = before
 
     def keep_pass(self, function: Class, context: Opaque, st: State) -> None:

@@ -13,9 +13,9 @@ from streamsafe.static.numbers import SLOT_ROUNDS
 from streamsafe.static.state import State
 from streamsafe.static.transfer.conditions import Outcomes
 from streamsafe.static.transfer.iterables import MOST_ROUNDS, UNROLLED
-from streamsafe.static.transfer.loops import Loop
+from streamsafe.static.transfer.loops import Loop, goes_round, is_reversed_range, item_in_round
 from streamsafe.static.transfer.part import Part
-from streamsafe.static.transfer.ring_indices import MOST_SLOTS
+from streamsafe.static.transfer.paths import MOST_SLOTS
 from streamsafe.static.values import (
     NONE,
     UNKNOWN,
@@ -28,7 +28,6 @@ from streamsafe.static.values import (
     Instance,
     Opaque,
     Partial,
-    Picks,
     Tuple,
     Value,
 )
@@ -127,13 +126,13 @@ class Iteration(Part):
             if not current.dead:
                 body(item, current)
             if marked:
-                ended = self.counted_loops.leave_after_last(round_, current)
+                ended = self.loops.leave_after_last(round_, current)
 
         self.call_stack.activation.held.append(iterable)
         if (
             self.numbering or self._picks_slots(node, iterable)
         ) and self.run.unrolling * SLOT_ROUNDS <= MOST_ROUNDS:
-            self.counted_loops.numbered_rounds(iterable, st, node, enter, body, at_least_once=at_least_once)
+            self.loops.numbered_rounds(iterable, st, node, enter, body, at_least_once=at_least_once)
         else:
             self.loops.loop(st, enter, round_, at_least_once=at_least_once, node=node)
         self.call_stack.activation.held.pop()
@@ -158,7 +157,7 @@ class Iteration(Part):
             if part is driver:
                 return value
             if isinstance(part, Generator):
-                item = self.generators.advance(part, state)
+                item = self.comprehensions.advance(part, state)
                 state.dead |= item is None
                 return item or UNKNOWN
             if not isinstance(part, Partial) or part.function not in (_ENUMERATE, _ZIP):
@@ -189,13 +188,13 @@ class Iteration(Part):
         if iterable is not driver:
             self.numbering = self._picks_slots(node, iterable)
         self.call_stack.activation.loops.append(loop)
-        self.generators.run_generator(driver, st, node, consumer)
+        self.comprehensions.run_generator(driver, st, node, consumer)
         self.call_stack.activation.loops.pop()
         self.numbering = numbering
         self.paths.settle(st, self.paths.joined([st, *loop.breaks]))
 
     def _picks_slots(self, node: cst.CSTNode, iterable: Value) -> bool:
-        if any(map(_goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):
+        if any(map(goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):
             return True
         return _picks_slots(node, iterable, handed_on=self.run.file.picks_by_remainder)
 
@@ -322,21 +321,6 @@ def _all_of(answers: Iterable[Outcomes]) -> Outcomes:
     return [*((True, guard) for guard in every), *((False, guard) for guard in one_not)]
 
 
-def _goes_round(iterable: Value) -> bool:
-    return isinstance(iterable, Container) and iterable.kind == "cycle"
-
-
-def item_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
-    """No two iterations have the same element, except of what goes round."""
-    if isinstance(iterable, Partial) and isinstance(item, Tuple) and any(map(_goes_round, iterable.args)):
-        if len(item.items) == len(iterable.args):
-            columns = zip(item.items, iterable.args, strict=True)
-            return Tuple(
-                tuple(v if _goes_round(a) else element_keys.in_rounds(v, rounds) for v, a in columns)
-            )
-    return item if _goes_round(iterable) else element_keys.in_rounds(item, rounds)
-
-
 _ENUMERATE, _ZIP = Api("builtins.enumerate"), Api("builtins.zip")
 
 
@@ -364,22 +348,12 @@ def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool
     target: cst.CSTNode = node.target
     if iterable.function.name == "builtins.enumerate" and isinstance(target, cst.Tuple) and target.elements:
         target = target.elements[0].value
-    elif iterable.function.name != "builtins.range" and not _is_reversed_range(iterable):
+    elif iterable.function.name != "builtins.range" and not is_reversed_range(iterable):
         return False
     if not isinstance(target, cst.Name):
         return False
     return concrete.indexed_by(node.body, target.value, MOST_SLOTS) or (
         handed_on and concrete.is_argument(node.body, target.value)
-    )
-
-
-def _is_reversed_range(iterable: Partial) -> bool:
-    """Whether a loop has the numbers of a range from the last to the first."""
-    counted = iterable.args[0] if len(iterable.args) == 1 else None
-    return (
-        iterable.function == Api("builtins.reversed")
-        and isinstance(counted, Partial)
-        and counted.function == Api("builtins.range")
     )
 
 

@@ -159,7 +159,7 @@ class KernelLaunches(Part):
                 return UNKNOWN
             packed = call.args[2]
             arguments = list(
-                map(self.pointers.pointee, packed.items if isinstance(packed, Tuple) else [packed])
+                map(self.interop.pointee, packed.items if isinstance(packed, Tuple) else [packed])
             )
             known = self.signature(kernel, st)
             assumed = Assumed.NOTHING if known is not None else Assumed.UNMODELLED

@@ -1,4 +1,4 @@
-"""Loops to a fixpoint, and the states that their rounds leave."""
+"""Loops: to a fixpoint, or slot by slot where a count picks the slots of a ring; the states that their rounds leave."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.static import concrete, sequences
-from streamsafe.static.path_differences import exchanged, says
+from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import concrete, element_keys, sequences
+from streamsafe.static.numbers import SLOT_ROUNDS
 from streamsafe.static.state import State
 from streamsafe.static.transfer.iterables import UNROLLED
 from streamsafe.static.transfer.part import Part
+from streamsafe.static.transfer.paths import exchanged, says
 from streamsafe.static.values import (
+    EACH,
     GRAPHED,
+    Api,
     Const,
+    Container,
     Function,
     Instance,
     Name,
     Object,
     Opaque,
     Partial,
+    Picks,
     Tensor,
+    Tuple,
     Union,
+    Value,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +78,7 @@ class Loops(Part):
         if node is not None and not self.holds_stream_code(node) and not self.uses_lasting(node, st):
             self.one_round(st, enter, body, at_least_once=at_least_once)
             return
-        for _, bit, value in self.partitioning.flag_conditions(st):
+        for _, bit, value in self.paths.flag_conditions(st):
             if not (isinstance(value, Union) and says(value, bit)):
                 st.forget(bit)  # the name has been given something else since
         head = st.copy()
@@ -91,9 +99,9 @@ class Loops(Part):
                     break
                 current = self._round(current, enter, body, left)
             if current is not None:
-                self.partitioning.track_rounds(current)
-                self.partitioning.track_elements(current)
-                self.ring_indices.track_indices(current)
+                self.paths.track_rounds(current)
+                self.paths.track_elements(current)
+                self.paths.track_indices(current)
                 self.objects.age_round(current, node)
             if round_ == 0:
                 # the first round stands by itself: what it starts from is not mixed with what a round leaves
@@ -105,7 +113,7 @@ class Loops(Part):
                 continue
             if round_ == 1 and current is not None and exchanged(head, current):
                 period = 2
-            self.ring_indices.track_indices(head, current)
+            self.paths.track_indices(head, current)
             new_head = self.paths.join(head.copy(), current)
             if new_head is None or new_head.same(head):
                 stable = True
@@ -118,11 +126,11 @@ class Loops(Part):
         self.run.fixpoints -= 1
         self.runs_when_timed(leaves[0], leaves[1:], left)
         leaves = leaves[1:] if at_least_once else leaves
-        self.partitioning.track_after_loop([*leaves, *left])
-        self.ring_indices.track_indices(*leaves, *left)
+        self.paths.track_after_loop([*leaves, *left])
+        self.paths.track_indices(*leaves, *left)
         before, result = st.copy(), None
         for state in (*leaves, *left):
-            result = self.partitioning.join_rounds(result, state, before)
+            result = self.paths.join_rounds(result, state, before)
         self.paths.settle(st, result)
         self.iterables.leave_rounds(st)
 
@@ -324,3 +332,134 @@ class Loops(Part):
         self.paths.settle(trial, self.paths.joined([trial, *loop.breaks]))
         st.become(trial)
         return True
+
+    # -- counts that pick slots ----------------------------------------------------------------------------------
+
+    def numbered_rounds(
+        self,
+        iterable: Value,
+        st: State,
+        node: cst.CSTNode,
+        enter: Callable[[State], State | None],
+        body: Callable[[Value, State], object],
+        *,
+        at_least_once: bool,
+    ) -> None:
+        """A count that picks slots goes round them: a few rounds with known numbers stand for all there are."""
+        if not isinstance(iterable, Partial):
+            iterable = Partial(Api("builtins.iter"), (iterable,), ())
+        skipped = enter(st)
+        loop = Loop()
+        self.call_stack.activation.loops.append(loop)
+        self.run.rounds.append(set())
+        down = _counts_down(iterable)
+        self.run.counting += 1
+        self.run.counting_down += down
+        early: list[State | None] = []
+        ended = False
+        late = self.run.late_rounds
+        for number in range(SLOT_ROUNDS):
+            before = st.copy()
+            loop.continues.clear()
+            round_ = self.elements.round_name(node, st)
+            self.run.late_rounds = {*late, round_} if number == SLOT_ROUNDS - 1 else late
+            element_keys.begin(st, round_, first=not number)
+            st.store[(round_, element_keys.NUMBER_OF_ROUND)] = Const(number)
+            with self.iterables.round_apart(node, number, SLOT_ROUNDS):
+                item = self._numbered_item(number, iterable, round_, st, node)
+                body(item_in_round(item, iterable, ((round_.base(), round_),)), st)
+            ended = self.leave_after_last(round_, st)
+            self.paths.settle(st, self.paths.joined([st, *loop.continues]))
+            early = early if number else [*loop.breaks]
+            if st.dead:
+                st.become(before)
+                break
+            self.paths.track_indices(st)
+            self.objects.age(st, {round_, *(name for name in self.run.rounds[-1] if name.site == EACH)})
+        self.call_stack.activation.loops.pop()
+        if ended and loop.breaks:
+            loop.breaks.reverse()  # those that went together the longest meet first
+            st.become(loop.breaks.pop(0))
+        self.run.late_rounds = late
+        self.runs_when_timed(skipped, early, [st, *loop.breaks])
+        self.paths.track_indices(st, *loop.breaks, skipped)
+        self.paths.settle(st, self.paths.joined([st, *loop.breaks, None if at_least_once else skipped]))
+        self.run.counting -= 1
+        self.run.counting_down -= down
+        self.iterables.leave_rounds(st, again=False)
+
+    def _numbered_item(
+        self, number: int, iterable: Value, round_: Name, st: State, node: cst.CSTNode
+    ) -> Value:
+        """What a round is given of which the count is known."""
+        if isinstance(iterable, Container) and iterable.kind == "list" and iterable.part is None:
+            item = self.statements.next_item(iterable, st, node)
+            whole = sequences.length(st, iterable) is None
+            place = range(number, number + 1)
+            return element_keys.in_rounds(item, element_keys.at_place(iterable, place)) if whole else item
+        if isinstance(iterable, Partial):
+            if iterable.function == Api("builtins.range"):
+                return self.computed.number_of(number, iterable, round_, st)
+            if is_reversed_range(iterable):
+                return self.computed.number_down(number, iterable.args[0], st)
+            if iterable.function == Api("builtins.enumerate") and iterable.args:
+                each = self._numbered_item(number, iterable.args[0], round_, st, node)
+                return Tuple((self.computed.number_of(number, iterable, round_, st), each))
+            if iterable.function == Api("builtins.zip"):
+                return Tuple(
+                    tuple(self._numbered_item(number, each, round_, st, node) for each in iterable.args)
+                )
+        return self.statements.next_item(iterable, st, node)
+
+    def leave_after_last(self, round_: Name, st: State) -> bool:
+        """No iteration follows one that a test shows to be the last, and one follows each other; whether one has."""
+        loop = self.call_stack.activation.loops[-1]
+        last = before = ALWAYS
+        for key, outcome in self.run.lasts.pop(round_, {}).items():
+            bit = self.run.conditions.get(key)
+            if bit is not None:  # else on no path is it known any more how that came out
+                yes, no = Guard(bit, 0), Guard(0, bit)
+                last, before = (last & yes, before & no) if outcome else (last & no, before & yes)
+        if last == ALWAYS:
+            return False
+        for state in (st, *loop.continues):
+            if not state.dead:
+                leaving = state.copy()
+                leaving.assume(last)
+                if not leaving.dead:
+                    loop.breaks.append(leaving)
+                state.assume(before)
+        return True
+
+
+def _counts_down(iterable: Value) -> bool:
+    """Whether a loop gives numbers that begin at one which is not known."""
+    if not isinstance(iterable, Partial):
+        return False
+    if iterable.function == Api("builtins.range"):
+        step = iterable.args[2] if len(iterable.args) > 2 else None
+        return isinstance(step, Const) and type(step.value) is int and step.value < 0
+    return is_reversed_range(iterable)
+
+
+def goes_round(iterable: Value) -> bool:
+    return isinstance(iterable, Container) and iterable.kind == "cycle"
+
+
+def item_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
+    """No two iterations have the same element, except of what goes round."""
+    if isinstance(iterable, Partial) and isinstance(item, Tuple) and any(map(goes_round, iterable.args)):
+        if len(item.items) == len(iterable.args):
+            columns = zip(item.items, iterable.args, strict=True)
+            return Tuple(tuple(v if goes_round(a) else element_keys.in_rounds(v, rounds) for v, a in columns))
+    return item if goes_round(iterable) else element_keys.in_rounds(item, rounds)
+
+
+def is_reversed_range(iterable: Partial) -> bool:
+    """Whether a loop has the numbers of a range from the last to the first."""
+    counted = iterable.args[0] if len(iterable.args) == 1 else None
+    return (
+        iterable.function == Api("builtins.reversed")
+        and isinstance(counted, Partial)
+        and counted.function == Api("builtins.range")
+    )

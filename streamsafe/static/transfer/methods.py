@@ -70,7 +70,7 @@ class Methods(Part):
             )
             keyed = keyed or name in apis.KEEPING_METHODS | apis.DISMANTLING_METHODS
             other = any(
-                isinstance(v, Opaque) and (self.optimizers.optimizes(v, st) or _is_maker(v, st))
+                isinstance(v, Opaque) and (self.torch_modules.optimizes(v, st) or _is_maker(v, st))
                 for v, _ in choices
             )
             # of what no tensor is known to be, only a tensor's own method says that it is one
@@ -114,29 +114,22 @@ class Methods(Part):
 
     def _joint_method(self, receiver: Value, first: Value, name: str, call: Call, st: State) -> Value:
         """A method of one of several streams, events or tensors: the verbs take guarded values as they are."""
-        if isinstance(first, Stream) and name in apis.STREAM_METHODS:
+        verb = _verb_of(first, name)
+        if verb is not None:
             call.args.insert(0, receiver)
-            return self.library.verb(apis.STREAM_METHODS[name], call, st)
-        if isinstance(first, Event) and name in apis.EVENT_METHODS:
-            call.args.insert(0, receiver)
-            return self.library.verb(apis.EVENT_METHODS[name], call, st)
+            return self.library.verb(verb, call, st)
         return self.tensor_methods.tensor_method(receiver, name, call, st)
 
     def method_of(self, receiver: Value, name: str, call: Call, st: State) -> Value:
         """A method of one receiver, which is no union."""
         if isinstance(receiver, Api):
             return self.calls.call_api(apis.canonical(f"{receiver.name}.{name}"), call, st)
-        if isinstance(receiver, Stream) and name in apis.STREAM_METHODS:
+        verb = _verb_of(receiver, name)
+        if verb is not None:
             call.args.insert(0, receiver)
-            return self.library.verb(apis.STREAM_METHODS[name], call, st)
+            return self.library.verb(verb, call, st)
         if isinstance(receiver, Stream) and name in ("__enter__", "__exit__"):
             receiver = Context("stream", (receiver,))
-        if isinstance(receiver, Event) and name in apis.EVENT_METHODS:
-            call.args.insert(0, receiver)
-            return self.library.verb(apis.EVENT_METHODS[name], call, st)
-        if isinstance(receiver, Graph) and name in apis.GRAPH_METHODS:
-            call.args.insert(0, receiver)
-            return self.library.verb(apis.GRAPH_METHODS[name], call, st)
         if isinstance(receiver, Work):
             return self._work_method(receiver, name, call, st)
         if isinstance(receiver, (Tensor, Opaque)) and name in apis.KEEPING_METHODS:
@@ -146,7 +139,7 @@ class Methods(Part):
         if isinstance(receiver, Tensor):
             return self.tensor_methods.tensor_method(receiver, name, call, st)
         if isinstance(receiver, Partial) and receiver.function == POINTER:
-            return self.pointers.pointer_method(receiver, name, call, st)
+            return self.interop.pointer_method(receiver, name, call, st)
         if isinstance(receiver, Partial) and receiver.function == FUTURE:
             self.threads.threads_done(st)
             return receiver.args[0] if name == "result" else PLAIN
@@ -157,7 +150,7 @@ class Methods(Part):
         if isinstance(receiver, Tuple):
             return UNKNOWN
         if isinstance(receiver, Context):
-            return self.context_methods.context_method(receiver, name, call, st)
+            return self.contexts.context_method(receiver, name, call, st)
         if isinstance(receiver, Generator):
             return self._generator_method(receiver, name, call, st)
         begins = name in apis.COLLECTIVES and call.kwargs.get("async_op") == Const(True)
@@ -217,11 +210,11 @@ class Methods(Part):
     def _generator_method(self, generator: Generator, name: str, call: Call, st: State) -> Value:
         """A generator, or a context manager made of one, is run by hand."""
         if name in ("__next__", "send", "__anext__", "asend", "__enter__", "__aenter__"):
-            item = self.generators.advance(generator, st, *call.args[:1])
+            item = self.comprehensions.advance(generator, st, *call.args[:1])
             st.dead = st.dead or item is None
             return UNKNOWN if item is None else item
         if name in ("__exit__", "__aexit__"):
-            self.generators.advance(generator, st)
+            self.comprehensions.advance(generator, st)
         return UNKNOWN
 
     def _instance_method(self, receiver: Instance | Class, name: str, call: Call, st: State) -> Value:
@@ -271,7 +264,7 @@ class Methods(Part):
             return self.hooks.keep_forward_hook(receiver, name, call, st)
         if name in HOOK_REGISTRATIONS:
             return self.hooks.register_hooks(name, call, st, receiver)
-        trained = self.optimizers.of_trainer(receiver, name, call, st)
+        trained = self.torch_modules.of_trainer(receiver, name, call, st)
         if trained is not None:
             return trained
         asked = self.attributes.asked_for(receiver, name, st, call.node)
@@ -341,3 +334,9 @@ def _is_unknown(value: Value) -> bool:
     while isinstance(value, Method):
         value = value.receiver
     return type(value) is Value
+
+
+def _verb_of(receiver: Value, name: str) -> str | None:
+    """What a method of a stream, an event or a graph does."""
+    tables = ((Stream, apis.STREAM_METHODS), (Event, apis.EVENT_METHODS), (Graph, apis.GRAPH_METHODS))
+    return next((verbs[name] for kind, verbs in tables if isinstance(receiver, kind) and name in verbs), None)

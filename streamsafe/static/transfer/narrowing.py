@@ -8,7 +8,7 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, concrete, element_keys, parts, sequences
-from streamsafe.static.comparisons import count_test
+from streamsafe.static.operators import count_test
 from streamsafe.static.state import Key, State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (

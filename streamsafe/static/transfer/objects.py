@@ -139,7 +139,7 @@ class Objects(Part):
         bits = self.asked_about(names)
         renaming = renaming_of(names)
         if any(leans(value, bits) for value in st.current.values()):
-            self.current_streams.track_current([st], bits, renaming)
+            self.conditions.track_current([st], bits, renaming)
         st.forget(bits)
         st.rename(renaming, names)
         self.run.candidates = [renaming(name) for name in self.run.candidates]

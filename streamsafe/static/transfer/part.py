@@ -14,7 +14,6 @@ class Parts:
 
     accesses: interpreter.MemoryAccesses
     advice: interpreter.Advice
-    annotations: interpreter.Annotations
     arithmetic: interpreter.Arithmetic
     arrays: interpreter.Arrays
     assignments: interpreter.Assignments
@@ -32,11 +31,8 @@ class Parts:
     conditions: interpreter.Conditions
     container_methods: interpreter.ContainerMethods
     containers: interpreter.Containers
-    context_methods: interpreter.ContextMethods
     contexts: interpreter.Contexts
     copies: interpreter.Copies
-    counted_loops: interpreter.CountedLoops
-    current_streams: interpreter.CurrentStreams
     definitions: interpreter.Definitions
     devices: interpreter.Devices
     effects: interpreter.Effects
@@ -44,7 +40,6 @@ class Parts:
     events: interpreter.Events
     expressions: interpreter.Expressions
     functions: interpreter.Functions
-    generators: interpreter.Generators
     gradients: interpreter.Gradients
     graph_calls: interpreter.GraphCalls
     graph_memory: interpreter.GraphMemory
@@ -61,17 +56,12 @@ class Parts:
     methods: interpreter.Methods
     narrowing: interpreter.Narrowing
     objects: interpreter.Objects
-    optimizers: interpreter.Optimizers
-    partitioning: interpreter.Partitioning
     paths: interpreter.Paths
-    patterns: interpreter.Patterns
     placement: interpreter.Placement
-    pointers: interpreter.Pointers
     predicates: interpreter.Predicates
     python_containers: interpreter.PythonContainers
     race_checks: interpreter.RaceChecks
     replays: interpreter.Replays
-    ring_indices: interpreter.RingIndices
     statements: interpreter.Statements
     stream_pools: interpreter.StreamPools
     streams: interpreter.Streams
@@ -84,7 +74,6 @@ class Parts:
     unknown_objects: interpreter.UnknownObjects
     unpacking: interpreter.Unpacking
     unseen: interpreter.Unseen
-    user_models: interpreter.UserModels
 
 
 class Part(Parts):

@@ -8,7 +8,7 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import numbers, sequences
-from streamsafe.static.comparisons import ASKS, TURNED, Question, as_form, count_test, decided
+from streamsafe.static.operators import ASKS, TURNED, Question, as_form, count_test, decided
 from streamsafe.static.state import State
 from streamsafe.static.transfer.conditions import Outcomes
 from streamsafe.static.transfer.part import Part
@@ -131,7 +131,7 @@ class Predicates(Part):
             wanted = isinstance(operator, (cst.Is, cst.Equal))
             found: Outcomes = []
             self.run.identified = node.left
-            tested = self.current_streams.exclusive(st, self.expressions.eval(node.left, st))
+            tested = self.conditions.exclusive(st, self.expressions.eval(node.left, st))
             for value, guard in alternatives(tested, st.path):
                 if value == NONE:
                     found.append((wanted, guard))
@@ -145,7 +145,7 @@ class Predicates(Part):
                     found.extend((o, guard) for o in (True, False))
                 else:
                     found.append((not wanted, guard))
-            return self.current_streams.apart("none", wanted, found, tested, st, track)
+            return self.conditions.apart("none", wanted, found, tested, st, track)
         if isinstance(comparator, cst.Integer):
             bounded = self._test_bounds(node, operator, int(comparator.value, 0), st)
             if bounded is not None:
@@ -184,7 +184,7 @@ class Predicates(Part):
                 for outcome, g in self._test_equality(node, value, right, wanted, st, track)
                 if not guard.contradicts(g)
             ]
-            return self.current_streams.apart(("==", right), wanted, outcomes, left, st, track)
+            return self.conditions.apart(("==", right), wanted, outcomes, left, st, track)
         if isinstance(comparator, cst.Integer) and (
             isinstance(node.left, (cst.Name, cst.Attribute, cst.Subscript))
         ):
@@ -402,7 +402,7 @@ class Predicates(Part):
     def truth(self, value: Value, st: State, node: cst.CSTNode, *, track: bool = True) -> Outcomes:
         """How the truth of a value may come out; of a tensor it is a read by the host."""
         found: Outcomes = []
-        for inner, guard in alternatives(self.current_streams.exclusive(st, value), st.path):
+        for inner, guard in alternatives(self.conditions.exclusive(st, value), st.path):
             lower, upper = self.bounds_of(inner, st)
             if (lower is not None and lower > 0) or lower == upper == 0:
                 found.append((lower != 0, guard))

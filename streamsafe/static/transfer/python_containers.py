@@ -342,7 +342,7 @@ class PythonContainers(Part):
 
     def _next_of(self, value: Value, call: Call, st: State) -> Value:
         if isinstance(value, Generator):
-            item = self.generators.advance(value, st)
+            item = self.comprehensions.advance(value, st)
             if item is None:
                 st.dead = st.dead or len(call.args) < 2
                 item = call.args[1] if len(call.args) > 1 else UNKNOWN
@@ -369,7 +369,7 @@ class PythonContainers(Part):
 
     def _next_unknown(self, iterable: Object, item: Opaque, default: list[Value], st: State) -> Value:
         """The next element of what is not known: of the type that is annotated, where it is not the default."""
-        typed = self.annotations.typed_element(iterable, item, st)
+        typed = self.instances.typed_element(iterable, item, st)
         if typed is item or default != [NONE]:
             return item
         outcomes = self.conditions.condition(("none", item.name), (item.name,), st, True)

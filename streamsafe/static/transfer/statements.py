@@ -93,7 +93,7 @@ class Statements(Part):
             cst.FunctionDef: self._function,
             cst.ClassDef: self._class,
             cst.If: self._if,
-            cst.Match: self.patterns.match_statement,
+            cst.Match: self.unpacking.match_statement,
             cst.While: self.loops.while_statement,
             cst.For: self.iteration.for_statement,
             cst.Try: self._try,
@@ -198,13 +198,7 @@ class Statements(Part):
             return
         readers, setters = self.run.file.attribute_users.get(name, (set(), set()))
         if readers - {unit.qualname} and not setters - {unit.qualname, f"{owner.unit.name}.__init__"}:
-            self.accesses.violation(
-                st,
-                "host-work-in-capture",
-                site,
-                "the host's count",
-                [("the capture begins here", st.capture.site)],  # type: ignore[list-item]
-            )
+            self.captures.forbidden(st, "host-work-in-capture", site, "the host's count")
 
     def _return(self, node: cst.Return, st: State) -> None:
         if self.run.kept_under is not None and type(node.value) is cst.Call:

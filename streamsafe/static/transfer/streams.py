@@ -194,11 +194,11 @@ class Streams(Part):
         """A stream becomes current; where it is None nothing changes."""
         before = self.effects.current(st, library)
         found = []
-        for value, guard in alternatives(self.current_streams.exclusive(st, stream), st.path):
+        for value, guard in alternatives(self.conditions.exclusive(st, stream), st.path):
             found.append((before if value == NONE else value, guard))
         chosen = union(found)
         if all(isinstance(v, Stream) for v in iterate(chosen)):
-            st.current[library] = self.current_streams.exclusive(st, chosen)
+            st.current[library] = self.conditions.exclusive(st, chosen)
 
     def do_benchmark(self, call: Call, st: State) -> Value:
         """``triton.testing.do_bench(f)``: calls, and waits for the device before it tells how long they took."""

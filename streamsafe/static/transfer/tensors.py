@@ -159,24 +159,10 @@ class Tensors(Part):
         assumed: Assumed = Assumed.NOTHING,
         tags: frozenset[str] = frozenset(),
     ) -> Value:
-        """A device operation, through which a backward pass may go; what autograd saves may be packed."""
-        result = self._operate(st, operands, site, text, library=library, assumed=assumed, tags=tags)
-        self.gradients.derive(st, result, operands)
-        self.hooks.save_for_backward(st, site, text)
-        return result
+        """A device operation: reads its operands, returns a fresh tensor. On host memory the host does it.
 
-    def _operate(
-        self,
-        st: State,
-        operands: list[Value],
-        site: Site,
-        text: str,
-        *,
-        library: str = "",
-        assumed: Assumed = Assumed.NOTHING,
-        tags: frozenset[str] = frozenset(),
-    ) -> Value:
-        """A device operation: reads its operands, returns a fresh tensor. On host memory the host does it."""
+        A backward pass may go through it, and what autograd saves may be packed.
+        """
         library = library or self.library_of(st, operands)
         flat = [t for operand in operands for t, _ in self.memory.tensors_in(st, operand)]
         known = [self.memory.place(st, t) for t in flat]
@@ -189,11 +175,14 @@ class Tensors(Part):
                 st.store[(name, "@brought")] = PLAIN
             if not numpy:
                 self._without_dimension(name, flat, known)
-            return Tensor(name, numpy=numpy)
-        place = "device" if "device" in known or self.on_side_stream(st, library) else ""
-        result = self.new_tensor(st, site, text, library=library, place=place, assumed=assumed, tags=tags)
-        if not place and (placed := [device for t in flat for device in placed_on(st, t)]):
-            st.store[(result.name, MADE_ON)] = placed[0]
+            result: Object = Tensor(name, numpy=numpy)
+        else:
+            place = "device" if "device" in known or self.on_side_stream(st, library) else ""
+            result = self.new_tensor(st, site, text, library=library, place=place, assumed=assumed, tags=tags)
+            if not place and (placed := [device for t in flat for device in placed_on(st, t)]):
+                st.store[(result.name, MADE_ON)] = placed[0]
+        self.gradients.derive(st, result, operands)
+        self.hooks.save_for_backward(st, site, text)
         return result
 
     def _without_dimension(self, result: Name, operands: list[Object], places: list[str]) -> None:
@@ -205,12 +194,6 @@ class Tensors(Part):
             self.run.unplaced.add(result.base())
 
     def unsure_operation(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
-        """An operation on objects of unknown kind, through which a backward pass may go."""
-        result = self._operate_unsure(st, operands, site, text)
-        self.gradients.derive(st, result, operands)
-        return result
-
-    def _operate_unsure(self, st: State, operands: list[Value], site: Site, text: str) -> Value:
         """An operation on objects of unknown kind: under an explicit stream they are tensors."""
         library = self.library_of(st, operands)
         side = self.on_side_stream(st, library)
@@ -227,6 +210,7 @@ class Tensors(Part):
             self.mark_tensor(st, made)
         else:
             self.run.tensorish.discard(made.name.base())
+        self.gradients.derive(st, made, operands)  # a backward pass may go through it
         return made
 
     def read_operands(
@@ -264,20 +248,6 @@ class Tensors(Part):
         tags: frozenset[str] = frozenset(),
         library: str = "",
     ) -> None:
-        """A device operation that changes its target, through which a backward pass may go."""
-        self._operate_in_place(st, target, operands, site, text, tags, library)
-        self.gradients.derive(st, target, operands)
-
-    def _operate_in_place(
-        self,
-        st: State,
-        target: Value,
-        operands: list[Value],
-        site: Site,
-        text: str,
-        tags: frozenset[str] = frozenset(),
-        library: str = "",
-    ) -> None:
         """A write into a tensor, by the current stream or, in host memory, by the host."""
         library = library or self.library_of(st, [target, *operands])
         self.read_operands(st, operands, site, text, library=library)
@@ -290,6 +260,7 @@ class Tensors(Part):
             else:
                 self.mark_tensor(st, inner)
                 self.accesses.access(st, value, site, text, writes=True, library=library, tags=tags)
+        self.gradients.derive(st, target, operands)
 
     def mark_tensor(self, st: State, value: Object) -> None:
         """This object has been used as a tensor."""

@@ -61,8 +61,8 @@ class UnknownObjects(Part):
         for role in (
             self._of_device,
             self._of_parser,
-            self.optimizers.of_trainer,
-            self.optimizers.of_optimizer,
+            self.torch_modules.of_trainer,
+            self.torch_modules.of_optimizer,
             self._of_executor,
             self._of_recipient,
             self._of_module,
@@ -148,7 +148,7 @@ class UnknownObjects(Part):
             self.hooks.packing_by(call, st, st.store.get((self.run.stack[-1].frame, "self"), NONE))
             return NONE
         if name in ("copy_from", "copy_to") and self.tensors.default_library == "cupy" and call.args:
-            return self.pointers.texture_copy(receiver, name, call, st)
+            return self.interop.texture_copy(receiver, name, call, st)
         if name.startswith("register_forward"):
             return self.hooks.keep_forward_hook(receiver, name, call, st)
         if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
@@ -182,7 +182,7 @@ class UnknownObjects(Part):
             return self.library.verb(apis.EVENT_METHODS[name], call, st)
         unit = self.definitions.class_of_method(name, call)
         if unit is not None:
-            instance = self.annotations.materialized(receiver, unit, st)
+            instance = self.instances.materialized(receiver, unit, st)
             return self.methods.call_method(instance, name, call, st)
         return None
 
@@ -293,7 +293,7 @@ class UnknownObjects(Part):
         if (value.name.parent, name) in st.store:
             return False  # something has been assigned to it
         return name in LIBRARY_METHODS or (
-            name == "step" and self.optimizers.optimizes(Opaque(value.name.parent), st)
+            name == "step" and self.torch_modules.optimizes(Opaque(value.name.parent), st)
         )
 
     def is_function(self, name: str, call: Call, st: State) -> bool:
