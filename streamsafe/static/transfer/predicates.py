@@ -375,11 +375,14 @@ class Predicates(Part):
         zero = type(constant) is int and constant == 0
         key = ("truth", left.name) if zero else ("==", left.name, repr(constant))
         decided = (st.path.true | st.path.false) & self.run.conditions.get(key, 0)
-        if not zero and not decided and self._equals_another(left, st):
+        if not zero and not decided and self._differs(left, constant, st):
             return [(not wanted, ALWAYS)]
         found: Outcomes = []
         for outcome, guard in self.conditions.condition(key, (left.name,), st, track):
             if not zero and outcome and guard.true:  # it equals nothing else, whatever else was asked before
+                true = self.run.conditions.get(("truth", left.name), 0) if _as_true(repr(constant)) else 0
+                guard = Guard(guard.true | true, guard.false | self._other_equalities(left, key))
+            elif zero and not outcome and guard.false:
                 guard = Guard(guard.true, guard.false | self._other_equalities(left, key))
             found.append((outcome is (wanted is not zero), guard))
         return [(o, g) for o, g in found if not st.path.contradicts(g)] or found
@@ -392,12 +395,30 @@ class Predicates(Part):
                 bits |= bit
         return bits
 
-    def _equals_another(self, left: Opaque, st: State) -> bool:
-        """Whether an object is known to equal another constant here."""
+    def _differs(self, left: Opaque, constant: object, st: State) -> bool:
+        """Whether an object is known to equal another constant here, or to be false where the constant is true."""
+        if _as_true(repr(constant)) and st.path.false & self.run.conditions.get(("truth", left.name), 0):
+            return True
         return any(
             bit & st.path.true and type(key) is tuple and key[:2] == ("==", left.name)
             for key, bit in self.run.conditions.items()
         )
+
+    def _is_truthy(self, value: Opaque, st: State, track: bool) -> Outcomes:
+        """How the truth of an object comes out: what equals a constant is as true as that."""
+        equal = {True: 0, False: 0}
+        for key, bit in self.run.conditions.items():
+            if (
+                type(key) is tuple
+                and key[:2] == ("==", value.name)
+                and (true := _as_true(key[2])) is not None
+            ):
+                equal[true] |= bit
+        for true in (True, False):
+            if equal[true] & st.path.true:
+                return [(true, ALWAYS)]
+        outcomes = self.conditions.condition(("truth", value.name), (value.name,), st, track)
+        return [(o, Guard(g.true, g.false | equal[not o]) if g != ALWAYS else g) for o, g in outcomes]
 
     def truth(self, value: Value, st: State, node: cst.CSTNode, *, track: bool = True) -> Outcomes:
         """How the truth of a value may come out; of a tensor it is a read by the host."""
@@ -419,9 +440,9 @@ class Predicates(Part):
                 if on_device is not None:
                     found.append((on_device, guard))
                     continue
-                for outcome, g in self.conditions.condition(("truth", inner.name), (inner.name,), st, track):
-                    if not guard.contradicts(g):
-                        found.append((outcome, guard & g))
+                found.extend(
+                    (o, guard & g) for o, g in self._is_truthy(inner, st, track) if not guard.contradicts(g)
+                )
             elif isinstance(inner, Tensor):
                 self.tensors.read_on_host(st, inner, self.call_stack.site(node), "truth of a tensor")
                 found.extend((o, guard) for o in (True, False))
@@ -450,6 +471,15 @@ MAX_LISTED = 3
 """Of so many constants at most it is known which one it is."""
 
 _SIMPLE = (cst.Name, cst.Attribute, cst.BinaryOperation, cst.BaseNumber, cst.SimpleString)
+
+
+def _as_true(text: str) -> bool | None:
+    """Whether a constant counts as true, by its ``repr``; None for one of a library."""
+    if text[:1] in "'\"b":
+        return text.strip("b'\"") != ""
+    if text in ("True", "False"):
+        return text == "True"
+    return text.strip("-0.") != "" if text.strip("-")[:1].isdigit() else None
 
 
 def _is_member(value: Value) -> bool:
