@@ -209,15 +209,17 @@ class Bounds:
     step: int = 1
     name: Any = None
 
+    def names(self) -> tuple[Any, ...]:
+        """The names from which it is computed, each once."""
+        ends = [end.names() for end in (self.start, self.stop) if end is not None]
+        return tuple(dict.fromkeys(name for names in ends for name in names))
+
     def rename(self, renaming: Callable[[Any], Any]) -> Bounds | None:
         """The positions after names have aged; None where nothing is known of them any more."""
         name = renaming(self.name) if self.name is not None else None
         if self.start is None:
             return self if name is self.name else Bounds(None, None, 1, name)
-        names = self.start.names()
-        if self.stop is not None and self.stop.names():
-            names = tuple(dict.fromkeys((*names, *self.stop.names())))
-        change = _change(names, renaming)
+        change = _change(self.names(), renaming)
         if change is _UNCHANGED:
             return self if name is self.name else Bounds(self.start, self.stop, self.step, name)
         if change is None:

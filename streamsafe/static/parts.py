@@ -37,6 +37,9 @@ POSITION = "position"
 MODULES = "modules"
 """The axis along which gradients differ by the modules whose parameters they are of."""
 
+ELEMENTS = "elements"
+"""The shape of memory as a kernel sees it."""
+
 OVERLAPPING = "overlapping"
 """A shape of which two elements may be one: what is picked of it tells nothing."""
 
@@ -222,7 +225,7 @@ def reshaped(part: Hashable | None, shape: Hashable) -> Part:
 
 def elements(part: Hashable | None, itemsize: int, picked: range | Bounds) -> Part:
     """The elements of a part that a kernel touches, counted as they lie in memory."""
-    shape = ("elements", itemsize)
+    shape = (ELEMENTS, itemsize)
     return (*reshaped(part, shape)[:-1], Layer(shape, ((0, picked),)))
 
 
@@ -272,6 +275,36 @@ def disjoint(first: Hashable | None, second: Hashable | None) -> bool:
         if one != other and _without_rounds(one) != _without_rounds(other):
             return False
     return False
+
+
+def may_be_disjoint(first: Hashable | None, second: Hashable | None) -> bool:
+    """Whether nothing says if two parts of a buffer, that slices and indices pick, have an element in common."""
+    if not (isinstance(first, tuple) and isinstance(second, tuple)):
+        return False
+    for one, other in zip(first, second, strict=False):
+        if one.shape != other.shape or (type(one.shape) is tuple and one.shape[0] == ELEMENTS):
+            return False  # what kernels compute is compared as far as it can be
+        for axis, picked in one.picked:
+            across = other.on(axis)
+            if isinstance(picked, (range, Bounds)) and isinstance(across, (range, Bounds)):
+                if _unrelated(bounds_of(picked), bounds_of(across)):
+                    return True
+        if one != other:
+            return False
+    return False
+
+
+def _unrelated(first: Bounds, second: Bounds) -> bool:
+    """Whether nothing says where two sets of positions of an axis lie to each other."""
+    if first == second or (first.start is not None and first.start == second.start):
+        return False
+    if first.start is None or second.start is None:
+        return True
+    one, other = (
+        {name.base() if isinstance(name, Name) else name for name in bounds.names()}
+        for bounds in (first, second)
+    )
+    return bool(one or other) and one.isdisjoint(other)
 
 
 def _sorted(picked: Mapping[Hashable, Any]) -> tuple[tuple[Hashable, Picked], ...]:

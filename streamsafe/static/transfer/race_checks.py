@@ -23,7 +23,7 @@ from streamsafe.static.facts import (
     Site,
     constants,
 )
-from streamsafe.static.parts import owner
+from streamsafe.static.parts import may_be_disjoint, owner
 from streamsafe.static.state import State, Waited
 from streamsafe.static.suggestions import COMMUNICATION
 from streamsafe.static.transfer.part import Part
@@ -77,7 +77,7 @@ class RaceChecks(Part):
                 extra |= Assumed.METHODS
                 if self.run.beside and timeline != HOST and made.site not in self.run.handed_on:
                     extra |= Assumed.POSSIBLE  # it may come only when the thread is done
-            if self.may_be_one(made.timeline, timeline, st):
+            if self.may_be_one(made.timeline, timeline, st) or may_be_disjoint(made.part, part):
                 extra |= Assumed.POSSIBLE
             if UNNUMBERED in tags | detail.tags and self.are_defaults(made.timeline, timeline):
                 extra |= Assumed.POSSIBLE  # of two devices that may be one
