@@ -264,7 +264,7 @@ class Order:
             stream, as long as nobody else has learnt of it: until then nobody is ordered after one of them only.
     """
 
-    __slots__ = ("_disjoint", "_stands_for", "carriers", "made")
+    __slots__ = ("_disjoint", "_stands_for", "carriers", "host", "made")
 
     def __init__(
         self,
@@ -276,11 +276,19 @@ class Order:
         self._disjoint = disjoint
         self._stands_for = stands_for
         self.made: Forked[Hashable, Accesses] = Forked()
+        self.host = 0
+        """Which host thread runs: 0 for the one that starts, else the bit of a carrier. Of the first one what it knows
+        need not be kept; what another one learns the first one does not know before it learns from that carrier."""
+
+    def bit(self, carrier: Carrier) -> int:
+        """The bit of a carrier; of the host that of the thread that runs."""
+        return self.host if carrier == HOST else self.carriers.bit(carrier)
 
     def copy(self) -> Order:
         """An independent copy; the inner tables are shared until one side changes them."""
         twin = Order(self.carriers, self._disjoint, self._stands_for)
         twin.made = self.made.fork()
+        twin.host = self.host
         return twin
 
     def __eq__(self, other: object) -> bool:
@@ -299,10 +307,9 @@ class Order:
         self, learner: Carrier, source: Carrier, *, forget: bool = False, guard: Guard = ALWAYS
     ) -> None:
         """``learner`` learns what ``source`` knows; with ``forget`` it forgets first."""
-        if source == HOST and not forget:
+        bit, seen = self.bit(learner), self.bit(source)
+        if not seen and not forget:
             return  # what the host knows is not kept: everything later comes after it
-        bit = 0 if learner == HOST else self.carriers.bit(learner)
-        seen = 0 if source == HOST else self.carriers.bit(source)
         if bit == seen and bit:
             return
 
@@ -312,7 +319,7 @@ class Order:
                 carriers &= ~bit
             if not knows:
                 return carriers
-            return None if learner == HOST else carriers | bit
+            return carriers | bit if bit else None
 
         def concerns(table: Accesses) -> bool:
             some, every, _ = table.summary
@@ -336,9 +343,9 @@ class Order:
 
     def learn_everything(self, learner: Carrier, guard: Guard = ALWAYS) -> None:
         """``learner`` learns of every access there is."""
-        bit = 0 if learner == HOST else self.carriers.bit(learner)
+        bit = self.bit(learner)
         self._rewrite(
-            lambda carriers: None if learner == HOST else carriers | bit,
+            lambda carriers: carriers | bit if bit else None,
             guard,
             lambda table: not table.summary.every & bit,
         )
@@ -380,7 +387,7 @@ class Order:
         table = self.made.get(buffer)
         if not table:
             return []
-        bit = 0 if timeline == HOST else self.carriers.bit(timeline)
+        bit = self.bit(timeline) | self.host
         if table.summary.every & bit:
             return []  # all of it is known there
         found = []
@@ -603,6 +610,7 @@ class Order:
         these guards.
         """
         joined = Order(first.carriers, first._disjoint, first._stands_for)
+        joined.host = first.host & second.host
         joined.made, differing = meeting(first.made, second.made)
         # by identity: to hash all ways would cost more than to join some twice; both orders keep theirs meanwhile
         known: dict[tuple[int, int], tuple[Way, ...]] = {}

@@ -352,7 +352,7 @@ FUNCTIONS: dict[str, str] = {
     "queue.Queue": "make_queue",
     "queue.SimpleQueue": "make_queue",
     "concurrent.futures.ThreadPoolExecutor": "make_executor",
-    "concurrent.futures.as_completed": "pass_through",
+    "concurrent.futures.as_completed": "as_completed",
     "concurrent.futures.wait": "wait_futures",
     "asyncio.Queue": "make_channel",
     "asyncio.to_thread": "thread_call",
@@ -913,5 +913,8 @@ ATTRIBUTES: dict[str, str] = {
     "cupy.cuda.Stream.null": "default_stream",
     "cupy.cuda.stream.Stream.null": "default_stream",
     "cupy.cuda.Stream.ptds": "per_thread_stream",
+THREAD_WAITS = frozenset("shutdown result exception join wait get done is_alive is_set".split())
+"""Methods of threads, futures, pools, queues and signals that return, or are true, once another thread has got on."""
+
 }
 """Library attributes that are values."""

@@ -262,7 +262,7 @@ class Effects(Part):
 
     def lacking(self, st: State, learner: Carrier, guard: Guard) -> dict[Made, None]:
         """Accesses that a wait might be meant for: not yet known to who waits."""
-        bit = 0 if learner == HOST else self.run.carriers.bit(learner)
+        bit = st.order.bit(learner)
         path = st.path & guard
         return {
             made: None
@@ -321,7 +321,7 @@ class Effects(Part):
             if type(c) is tuple and c[:1] == _BY_KEY and c[1] in (timeline, HOST) and c[3] in keys
         ]
         ways = st.order.accesses(made.buffer).get(made, ()) if waits and detail.keys else ()
-        known = 0 if timeline == HOST else self.run.carriers.bit(timeline)
+        known = st.order.bit(timeline)
         left = [way for way in ways if not way.carriers & known and not path.contradicts(way.guard)]
         covering = [
             (owner, self.run.carriers.bit(event)) for owner, event in self._events_of_keys(detail.keys)

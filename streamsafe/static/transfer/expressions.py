@@ -199,7 +199,9 @@ class Expressions(Part):
             return _CONSTANTS[node.value]
         if self.run.renamed and st.graphs and node is not self.run.identified:
             self.replays.reads_name(st, (self.run.stack[-1].frame, node.value), self.call_stack.site(node))
-        return self.lookup(node.value, st)
+        value = self.lookup(node.value, st)
+        self.threads.reads(st, value)
+        return value
 
     def _literal(self, node: cst.BaseExpression, _: State) -> Value:
         return operators.constant(node)

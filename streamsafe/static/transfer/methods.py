@@ -123,6 +123,8 @@ class Methods(Part):
     def method_of(self, receiver: Value, name: str, call: Call, st: State) -> Value:
         """A method of one receiver, which is no union."""
         if isinstance(receiver, Api):
+        if name in apis.THREAD_WAITS and type(receiver) in (Value, Opaque, Partial, Container):
+            self.threads.hears(st)
             return self.calls.call_api(apis.canonical(f"{receiver.name}.{name}"), call, st)
         verb = _verb_of(receiver, name)
         if verb is not None:
@@ -141,7 +143,8 @@ class Methods(Part):
         if isinstance(receiver, Partial) and receiver.function == POINTER:
             return self.interop.pointer_method(receiver, name, call, st)
         if isinstance(receiver, Partial) and receiver.function == FUTURE:
-            self.threads.threads_done(st)
+            if name in apis.THREAD_WAITS:
+                self.threads.threads_done(st)
             return receiver.args[0] if name == "result" else PLAIN
         if isinstance(receiver, (Instance, Class)):
             return self._instance_method(receiver, name, call, st)

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from streamsafe.static.transfer.run_state import RunState
 
 
+THREADS = "threads"
+"""What other host threads know that have been started: their starter learns it when it waits for one of them."""
+
+
 class Threads(Part):
     """Functions that other threads of the host run, and what they are handed."""
 
@@ -185,8 +189,17 @@ class Threads(Part):
                         )
 
     @contextmanager
-    def elsewhere(self, st: State) -> Iterator[None]:
-        """What is interpreted here another thread does; where that would wait the others go on."""
+    def elsewhere(self, st: State, *, beside: bool = False) -> Iterator[None]:
+        """What is interpreted here another thread does; where that would wait the others go on.
+
+        Args:
+            st: what is known when it starts.
+            beside: whether its starter goes on meanwhile: what it waits for the starter has not waited for.
+        """
+        host = st.order.host
+        started = st.copy() if beside else None
+        if beside:
+            st.order.host = self.run.carriers.bit(THREADS)
         current, st.current = st.current, {}
         outer, self.run.blocked = self.run.blocked, []
         before, self.rounds_before = self.rounds_before, len(self.run.rounds)
@@ -196,13 +209,23 @@ class Threads(Part):
         self.rounds_before = before
         self.paths.settle(st, self.paths.joined([st, *self.run.blocked]))
         self.run.blocked = outer
+        st.order.host = host
         st.current = current
+        if started is not None:
+            self._note_told(started, st)
 
     def in_thread(
-        self, function: Value, arguments: list[Value], kwargs: dict[str, Value], call: Call, st: State
+        self,
+        function: Value,
+        arguments: list[Value],
+        kwargs: dict[str, Value],
+        call: Call,
+        st: State,
+        *,
+        beside: bool = False,
     ) -> Value:
         """A function runs in another thread: it starts on the default stream (TS-22)."""
-        with self.elsewhere(st):
+        with self.elsewhere(st, beside=beside):
             return self.calls.call_value(function, Call(call.node, call.site, arguments, kwargs), st)
 
     def mapped_in_threads(self, call: Call, st: State) -> Value:
@@ -216,16 +239,47 @@ class Threads(Part):
         """``asyncio.to_thread(f, *args)``."""
         return self.in_thread(call.args[0], call.args[1:], call.kwargs, call, st) if call.args else UNKNOWN
 
+    def do_as_completed(self, call: Call, st: State) -> Value:
+        """``concurrent.futures.as_completed(fs)``: each is done when it is its turn."""
+        self.hears(st)
+        return call.args[0] if call.args else UNKNOWN
+
     def do_wait_futures(self, call: Call, st: State) -> Value:
         """``concurrent.futures.wait(fs)``."""
         self.threads_done(st)
         return Tuple((call.args[0], UNKNOWN)) if call.args else UNKNOWN
 
-    @staticmethod
-    def threads_done(st: State) -> None:
+    def threads_done(self, st: State) -> None:
         """Somebody waited for what runs in other threads: from here on none of them is taken to be at work."""
+        self.hears(st)
         if st.threads:
             st.threads = {t: None for t in st.threads if not isinstance(t, Site)}
+
+    def hears(self, st: State) -> None:
+        """The host learns from another thread, whichever it is, what that has waited for."""
+        if THREADS in self.run.carriers:
+            st.order.learn(HOST, THREADS)
+
+    def reads(self, st: State, held: Value | None, place: tuple[Name, str] | None = None) -> None:
+        """Who finds what a thread has left for others, a flag or an element of a list, knows how far that has got."""
+        if not self.run.told or st.order.host:
+            return
+        filled = [v for v in iterate(held) if isinstance(v, Container)] if held is not None else []
+        if (place is not None and (place[0].base(), place[1]) in self.run.told) or any(
+            (v.name.base(), None) in self.run.told for v in filled
+        ):
+            self.hears(st)
+
+    def _note_told(self, started: State, st: State) -> None:
+        """Note what a thread has assigned or filled since it started."""
+        for name, table in st.store.objects.items():
+            old = started.store.objects.get(name)
+            if old is None or old is table:
+                continue
+            for key, value in table.items():
+                if old.get(key) != value:
+                    attribute = isinstance(key, str) and key[:1] not in ("@", "*", "[")
+                    self.run.told.add((name.base(), key if attribute else None))
 
     def is_thread(self, value: Instance) -> bool:
         """Whether an object is a thread of a class of the file."""
@@ -263,7 +317,7 @@ class Threads(Part):
                     )
                     st.store[(receiver.name, "@waiting")] = receiver
                 elif target is not None:
-                    result = self.in_thread(target, items, {}, call, st)
+                    result = self.in_thread(target, items, {}, call, st, beside=True)
             if self.run.waits > syncs or (
                 target is not None and self._waits_given_work(target, items, call, st)
             ):
@@ -302,7 +356,9 @@ class Threads(Part):
             self.copies.hand_to_host(st, values, call.site, text)
         yield
         if seen and not self.carries_event(values, st):
+            host, st.order.host = st.order.host, self.run.carriers.bit(THREADS)  # it is the thread that reads
             self.copies.hand_to_host(st, values, call.site, text)
+            st.order.host = host
 
     def _thread_target(self, thread: Opaque | Instance, st: State) -> tuple[Value | None, list[Value]]:
         """What a thread runs, and with what: the function that it was given, or its class's ``run``."""

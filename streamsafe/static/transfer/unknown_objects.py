@@ -110,9 +110,8 @@ class UnknownObjects(Part):
         ):
             syncs = self.run.waits
             with self.threads.handed_to_thread(call.args[0], call.args[1:], "submit()", call, st):
-                future = Partial(
-                    FUTURE, (self.threads.in_thread(call.args[0], call.args[1:], call.kwargs, call, st),), ()
-                )
+                made = self.threads.in_thread(call.args[0], call.args[1:], call.kwargs, call, st, beside=True)
+                future = Partial(FUTURE, (made,), ())
             if self.run.waits > syncs:
                 st.threads = st.threads | {call.site: None}
             return future
