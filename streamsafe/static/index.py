@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 from streamsafe.config import Models
 from streamsafe.static import footprint, prefilter
 from streamsafe.static.cache import Cache, key_of
-from streamsafe.static.modules import imports_in, module_of
+from streamsafe.static.modules import Statement, imports_in, module_of
 from streamsafe.static.packages import beside
 
 
@@ -20,11 +21,13 @@ class Entry(NamedTuple):
         relevant: whether it has stream code.
         exported: its definitions that name streams, or that use such a definition of the file.
         imports: the words in its import statements.
+        clocks: its definitions that may read a host clock.
     """
 
     relevant: bool
     exported: frozenset[str]
     imports: frozenset[str]
+    clocks: frozenset[str] = frozenset()
 
 
 def index(looked: Mapping[str, bool], models: Models, cache: Cache | None) -> list[dict[str, Entry]]:
@@ -62,22 +65,33 @@ def _of_project(
             found[path] = entry
         else:
             new[path] = looked[path] if path in looked else prefilter.relevant(data, models)
-    if not any(new.values()) and not any(entry.relevant for entry in found.values()):
+    if not any(new.values()) and not any(entry.relevant for entry in found.values()) and not _times(paths):
         return {}
     for path, relevant in new.items():
         data = _bytes(path)
         digests[path] = _digest(data)
         imports = imports_in(data.decode("utf-8", "replace"))
-        found[path] = Entry(relevant, _exported(path) if relevant else frozenset(), frozenset(imports))
+        clocks = _reading_clocks(path) if prefilter.reads_clocks(data) else frozenset()
+        exported = _exported(path) if relevant else frozenset()
+        found[path] = Entry(relevant, exported, frozenset(imports), clocks)
     if cache is not None and (new or len(kept) != len(found)):
         cache.store(
             key,
-            {
-                path: [digests[path], each.relevant, sorted(each.exported), sorted(each.imports)]
-                for path, each in found.items()
-            },
+            {path: [digests[path], each.relevant, *map(sorted, each[1:])] for path, each in found.items()},
         )
     return found
+
+
+def _times(paths: Iterable[str]) -> bool:
+    """Whether a project without stream code times a device: one file may read the clock, another one launch."""
+    devices = clocks = False
+    for path in paths:
+        data = _bytes(path)
+        devices = devices or prefilter.names_devices(data)
+        clocks = clocks or prefilter.reads_clocks(data)
+        if devices and clocks:
+            return True
+    return False
 
 
 def _bytes(path: str) -> bytes:
@@ -95,17 +109,52 @@ def _digest(data: bytes) -> str:
 
 def _known(kept: Any, digest: str) -> Entry | None:
     """What is kept of a file, if it is of these contents."""
-    if not isinstance(kept, list) or len(kept) != 4 or kept[0] != digest:
+    if not isinstance(kept, list) or len(kept) != 5 or kept[0] != digest:
         return None
-    return Entry(bool(kept[1]), frozenset(kept[2]), frozenset(kept[3]))
+    return Entry(bool(kept[1]), *map(frozenset, kept[2:]))
+
+
+def _definitions(path: str) -> dict[str, Statement]:
+    module = module_of(path)
+    statements = module.statements if module is not None else ()
+    return {each.names[0]: each for each in statements if each.is_definition and each.names}
+
+
+def _reading_clocks(path: str) -> frozenset[str]:
+    """The definitions of a file that measure time by a host clock: there is a difference in them."""
+    return frozenset(
+        name
+        for name, each in _definitions(path).items()
+        if prefilter.reads_clocks(each.text.encode())
+        and each.node is not None
+        and any(isinstance(inner, ast.Sub) for inner in ast.walk(each.node))
+    )
 
 
 def _exported(path: str) -> frozenset[str]:
     module = module_of(path)
-    if module is None:
-        return frozenset()
-    definitions = {each.names[0]: each for each in module.statements if each.is_definition and each.names}
+    definitions = _definitions(path)
     own = {name for name, each in definitions.items() if each.names_streams}
-    while more := {name for name, each in definitions.items() if each.words & own} - own:
+    if module is None or not own:
+        return frozenset(own)
+    # who asks a table of classes by a name gets one that he does not name
+    tables = {name: _listed(each) for name, each in module.bound.items() if name not in definitions}
+    for name, filling in module.filled.items():
+        found = {n for each in filling if isinstance(each.node, ast.ClassDef) for n in each.names}
+        tables[name] = tables.get(name, set()) | found
+    while (
+        more := {name for name, each in definitions.items() if each.words & own}
+        | {name for name, classes in tables.items() if classes & own}
+    ) - own:
         own |= more
     return frozenset(own)
+
+
+def _listed(statement: Statement) -> set[str]:
+    """The classes and functions that a dict or list is made with."""
+    value = getattr(statement.node, "value", None) if not statement.is_definition else None
+    if isinstance(value, ast.Dict):
+        return {each.id for each in value.values if isinstance(each, ast.Name)}
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return {each.id for each in value.elts if isinstance(each, ast.Name)}
+    return set()

@@ -40,6 +40,8 @@ DEPTH: Final = 4
 MOST_IMPORTERS: Final = 8
 """What more files import is one of the project's common tools, and who calls it is not followed."""
 
+_OF_DEVICES: Final = frozenset({"torch", "cupy"})
+
 _IS_IMPORT: Final = re.compile(r"(?:from|import)\b")
 
 T = TypeVar("T")
@@ -152,7 +154,12 @@ class _Linker:
                     self.names.add(name)
                 elif self._include(found):
                     self.names.update((name, *found.names))
-                    todo.append((found, depth + (found.module.path != statement.module.path)))
+                    deeper = depth + (found.module.path != statement.module.path)
+                    todo.append((found, deeper))
+                    for other in found.module.filled.get(name, ()):
+                        if not self._holds(other) and self._include(other):
+                            self.names.update(other.names)
+                            todo.append((other, deeper))
 
     def _include(self, statement: Statement) -> bool:
         """Put a definition into the text, unless a name of it means something else there, or it is too long."""
@@ -191,7 +198,8 @@ class _Linker:
 def link(path: str, related: Set[str] = frozenset()) -> Linked | None:
     """A file with the definitions of its project that it uses; None where there are none that matter.
 
-    They matter where the file, or one of them, names streams, events, captures or copies that do not block.
+    They matter where the file, or one of them, names streams, events, captures or copies that do not block, or where a
+    host clock is read beside a device.
 
     Args:
         path: the file.
@@ -208,20 +216,33 @@ def link(path: str, related: Set[str] = frozenset()) -> Linked | None:
     return _text(linker)
 
 
-def callers(named: Set[str], known: Mapping[str, Entry]) -> tuple[list[str], frozenset[str]]:
+class Callers(NamedTuple):
+    """What of a project calls stream code that others define.
+
+    Attributes:
+        files: the callers, without named files that have stream code themselves.
+        related: the names of all that has to do with streams.
+        clocks: the names of what reads a host clock.
+    """
+
+    files: list[str]
+    related: frozenset[str]
+    clocks: frozenset[str]
+
+
+def callers(named: Set[str], known: Mapping[str, Entry]) -> Callers:
     """The files of a project that import what others define of streams, as far as that may show in named files.
+
+    So do files that import what reads a host clock, if they import a library of a device, too.
 
     Args:
         named: the files whose hazards are shown.
         known: all files of a project.
-
-    Returns:
-        The callers, without named files that have stream code themselves; and the names of all that has to do with
-        streams.
     """
     words = {path: each.exported | {Path(path).stem} for path, each in known.items() if each.exported}
     anywhere = frozenset[str]().union(*words.values())
     in_named = frozenset[str]().union(*(found for path, found in words.items() if path in named))
+    clocks = frozenset[str]().union(*(each.clocks for path, each in known.items() if path in named))
     by_name: dict[str, list[str]] = {}
     for path, each in known.items():
         if path not in named:
@@ -230,10 +251,13 @@ def callers(named: Set[str], known: Mapping[str, Entry]) -> tuple[list[str], fro
             asked = anywhere
         else:
             continue
+        if not each.imports.isdisjoint(_OF_DEVICES):
+            asked |= clocks
         for name in each.imports & asked:
             by_name.setdefault(name, []).append(path)
     importers = {path for some in by_name.values() if len(some) <= MOST_IMPORTERS for path in some}
-    return sorted(importers), frozenset[str]().union(*(each.exported for each in known.values()))
+    related = frozenset[str]().union(*(each.exported for each in known.values()))
+    return Callers(sorted(importers), related, clocks)
 
 
 def _text(linker: _Linker) -> Linked | None:
@@ -244,7 +268,8 @@ def _text(linker: _Linker) -> Linked | None:
             segments.append(Segment(path, len(lines) + 1, first, len(rows)))
             lines += rows
     text = "\n".join(lines)
-    if not prefilter.names_streams(text.encode()):
+    source = text.encode()
+    if not prefilter.names_streams(source) and not prefilter.measures(source):
         return None
     definitions = tuple(
         (path, each.first, each.last) for path, some in linker.included.items() for each in some.values()
@@ -297,7 +322,11 @@ def _unrelated(linker: _Linker) -> list[Statement]:
         name for name, (_, inner, _) in root.imported.items() if inner in linker.related
     }
     kept = [each for each in definitions if not names.isdisjoint(each.words)]
-    for statement in kept:  # which grows
+    for statement in kept:  # which grows: who calls them goes on with what they leave under way
+        own = set(statement.names) - names
+        names |= own
+        kept += [each for each in definitions if each not in kept and not own.isdisjoint(each.words)]
+    for statement in kept:
         kept += [
             each for each in definitions if each not in kept and not statement.words.isdisjoint(each.names)
         ]

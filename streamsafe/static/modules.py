@@ -40,6 +40,7 @@ _IMPORT: Final = re.compile(
 )
 _GLOBAL: Final = re.compile(r"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
 _ATTRIBUTE: Final = re.compile(r"^[ \t]+(\w+)(?:\.\w+)+[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE)
+_FILLING: Final = re.compile(r"(\w+)(?:\[|\.\w+\()")
 _WORD: Final = re.compile(r"\w+")
 
 Binding = tuple[str, str]
@@ -223,6 +224,29 @@ class Module:
         text = "\n".join(self.lines)
         found = (*_GLOBAL.finditer(text), *_ATTRIBUTE.finditer(text))
         return frozenset(name for match in found for name in _WORD.findall(match[1]))
+
+    @cached_property
+    def filled(self) -> dict[str, list[Statement]]:
+        """By name of the module, what puts something into what it holds: statements, and decorators of classes."""
+        found: dict[str, list[Statement]] = {}
+        holders = {
+            name
+            for name, each in self.bound.items()
+            if not each.is_definition or isinstance(each.node, ast.ClassDef)
+        }
+        for statement in self.statements:
+            text = self.lines[statement.first - 1]
+            named: set[str] = set()
+            if text.startswith("@") and isinstance(statement.node, ast.ClassDef):
+                decorators = getattr(statement.node, "decorator_list", ())
+                named = {n.id for d in decorators for n in ast.walk(d) if isinstance(n, ast.Name)}
+                makers = [self.bound[each] for each in named & self.bound.keys()]
+                named = named.union(*(each.words for each in makers if each.is_definition))
+            elif filling := _FILLING.match(text):
+                named = {filling[1]}
+            for name in named & holders - set(statement.names):
+                found.setdefault(name, []).append(statement)
+        return found
 
     @cached_property
     def starred(self) -> list[str]:

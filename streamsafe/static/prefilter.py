@@ -74,6 +74,21 @@ def names_streams(source: bytes) -> bool:
     return any(term.search(source) for term in _COMPILED)
 
 
+def reads_clocks(source: bytes) -> bool:
+    """Whether a text may read a host clock."""
+    return any(clock in source for clock in CLOCKS)
+
+
+def names_devices(source: bytes) -> bool:
+    """Whether a text names a device."""
+    return any(device in source for device in DEVICES)
+
+
+def measures(source: bytes) -> bool:
+    """Whether a text may time a device by a host clock."""
+    return names_devices(source) and reads_clocks(source)
+
+
 def relevant(source: bytes, models: Iterable[str] = ()) -> bool:
     """Whether a file may hold stream code.
 
@@ -88,4 +103,4 @@ def relevant(source: bytes, models: Iterable[str] = ()) -> bool:
         return False
     if any(term.search(source) for term in _COMPILED):
         return True
-    return any(device in source for device in DEVICES) and any(clock in source for clock in CLOCKS)
+    return measures(source)

@@ -176,9 +176,12 @@ def _with_callers(
     more: list[Task] = []
     projects = index(named, models, cache)
     for project in projects:
-        found, related = callers(named.keys(), project)
-        own.update((path, replace(own[path], related=related)) for path in own.keys() & project.keys())
-        more += [Task(path, os.path.getsize(path), models, related=related, caller=True) for path in found]
+        found = callers(named.keys(), project)
+        own.update((path, replace(own[path], related=found.related)) for path in own.keys() & project.keys())
+        related = found.related | found.clocks
+        more += [
+            Task(path, os.path.getsize(path), models, related=related, caller=True) for path in found.files
+        ]
     return [*own.values(), *more], projects
 
 

@@ -678,15 +678,38 @@ class SourceFile:
 
     @cached_property
     def registered(self) -> dict[str, list[str]]:
-        """Functions whose decorators, functions of the file themselves, mention a name of the module."""
+        """Functions and classes whose decorators, functions of the file themselves, mention a name of the module.
+
+        A decorator mentions what its function does, what it is given, and the class or object that it is a method of.
+        What a base does in ``__init_subclass__`` it does to each class that inherits from it.
+        """
         found: dict[str, list[str]] = {}
-        for name, function in self.functions.items():
-            for decorator in getattr(function, "decorator_list", ()):
+        for name, decorated in (*self.functions.items(), *self.classes.items()):
+            for decorator in getattr(decorated, "decorator_list", ()):
                 base = decorator.func if isinstance(decorator, ast.Call) else decorator
                 made_by = base.id if isinstance(base, ast.Name) else ""
-                for definition in self.definitions.get(made_by, ()):
-                    for mentioned in definition.calls & self.bindings.keys():
-                        found.setdefault(mentioned, []).append(name)
+                mentioned = {n for d in self.definitions.get(made_by, ()) for n in d.calls}
+                if made_by in self.functions or isinstance(base, ast.Attribute):
+                    mentioned |= {n.id for n in stream_terms.walk(decorator) if isinstance(n, ast.Name)}
+                    mentioned.discard(made_by)
+                for each in sorted(mentioned & self.bindings.keys()):
+                    found.setdefault(each, []).append(name)
+        for name, node in self.classes.items():
+            for base in self._bases(node):
+                for definition in self.definitions.get(f"{base}.__init_subclass__", ()):
+                    for each in sorted((definition.calls | {base}) & self.bindings.keys()):
+                        found.setdefault(each, []).append(name)
+        return found
+
+    def _bases(self, node: ast.ClassDef) -> list[str]:
+        """The classes of the file that a class inherits from."""
+        found: list[str] = []
+        todo = [node]
+        while todo:
+            for base in todo.pop().bases:
+                if isinstance(base, ast.Name) and base.id in self.classes and base.id not in found:
+                    found.append(base.id)
+                    todo.append(self.classes[base.id])
         return found
 
     def slice(self, statement: ast.stmt) -> Slice:

@@ -392,6 +392,123 @@ RUNS = """
             {order}
             return self.log.note()
 """
+TIMING = """
+    import time
+    from contextlib import contextmanager
+
+    class Timer:
+        def __enter__(self):
+            self.begin = time.perf_counter()
+            return self
+
+        def __exit__(self, *exception):
+            self.seconds = time.perf_counter() - self.begin
+
+    @contextmanager
+    def timed(label, log):
+        begin = time.perf_counter()
+        yield
+        log[label] = time.perf_counter() - begin
+
+    def measured(function):
+        def call(*args):
+            begin = time.perf_counter()
+            result = function(*args)
+            print(time.perf_counter() - begin)
+            return result
+
+        return call
+"""
+TIMED = """
+    import torch
+    from .timing import Timer
+
+    def bench(n):
+        a = torch.randn(n, n, device="cuda")
+        with Timer() as timer:
+            a = a @ a
+            {order}
+        return timer.seconds, a
+"""
+TIMED_BY_A_GENERATOR = """
+    import torch
+    from .timing import timed
+
+    def bench(n, log):
+        a = torch.randn(n, n, device="cuda")
+        with timed("product", log):
+            a = a @ a
+            {order}
+        return a
+"""
+TIMED_BY_A_DECORATOR = """
+    import torch
+    from .timing import measured
+
+    @measured
+    def product(a, b):
+        c = a @ b
+        {order}
+        return c
+
+    def bench(n):
+        a = torch.randn(n, n, device="cuda")
+        return product(a, a)
+"""
+REGISTERED = """
+    import torch
+
+    KINDS = dict()
+
+    def register(name):
+        def wrap(cls):
+            KINDS[name] = cls
+            return cls
+
+        return wrap
+
+    def kind(name):
+        if name not in KINDS:
+            raise KeyError(name)
+        return KINDS[name]
+
+    @register("ahead")
+    class Ahead:
+        def __init__(self):
+            self.copies = torch.cuda.Stream()
+
+        def fetch(self, block):
+            with torch.cuda.stream(self.copies):
+                return block.to("cuda", non_blocking=True)
+
+        def join(self, moved):
+            torch.cuda.current_stream().wait_stream(self.copies)
+            moved.record_stream(torch.cuda.current_stream())
+
+    @register("plain")
+    class Plain:
+        def fetch(self, block):
+            return block.to("cuda")
+
+        def join(self, moved):
+            pass
+"""
+ASKED_BY_NAME = """
+    from .kinds import kind
+
+    class Runner:
+        def __init__(self, name, weight):
+            self.backend = kind(name)()
+            self.weight = weight
+            self.kept = []
+
+        def step(self, block):
+            moved = self.backend.fetch(block)
+            {order}
+            self.kept.append(moved)
+            return moved @ self.weight
+"""
+
 CALLED: dict[str, tuple[dict[str, str], str, tuple[str, str, str]]] = {
     "an event that the caller has recorded": (
         {"ring": RING, "feed": FEED},
@@ -417,6 +534,26 @@ CALLED: dict[str, tuple[dict[str, str], str, tuple[str, str, str]]] = {
         {"stages": STAGES, "requests": QUEUED, "loop": LOOP},
         "self.stages.second.wait_stream(self.stages.first)",
         ("SS101", "stages", "self.out.copy_"),
+    ),
+    "a clock that a class reads": (
+        {"timing": TIMING, "bench": TIMED},
+        "torch.cuda.synchronize()",
+        ("SS311", "timing", "self.seconds ="),
+    ),
+    "a clock that a context manager reads": (
+        {"timing": TIMING, "bench": TIMED_BY_A_GENERATOR},
+        "a.sum().item()",
+        ("SS311", "timing", "log[label] ="),
+    ),
+    "a clock that a decorator reads": (
+        {"timing": TIMING, "bench": TIMED_BY_A_DECORATOR},
+        "torch.cuda.synchronize()",
+        ("SS311", "timing", "print("),
+    ),
+    "a class that is registered and asked for by its name": (
+        {"kinds": REGISTERED, "runner": ASKED_BY_NAME},
+        "self.backend.join(moved)",
+        ("SS101", "runner", "return moved"),
     ),
 }
 """Files of which one calls another's methods, what orders them, and what is shown where nothing does."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.order.symbolic import Guard
+from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, hints, sequences
 from streamsafe.static.concrete import spelled
 from streamsafe.static.state import State
@@ -141,7 +141,33 @@ class Calls(Part):
         choices = alternatives(function, st.path)
         if len(choices) == 1:
             return self._call_one(choices[0][0], call, st)
+        choices = self._one_class(choices, call, st)
         return self.each_way([(v, g, partial(self._call_one, v, call)) for v, g in choices], st)
+
+    def _one_class(
+        self, choices: list[tuple[Value, Guard]], call: Call, st: State
+    ) -> list[tuple[Value, Guard]]:
+        """Several classes of which one is picked, nobody knows which: each on paths of its own.
+
+        All that is done with the object is then done with one of that class.
+        """
+        classes = [(v, g) for v, g in choices if v != NONE]
+        if not 1 < len(classes) <= MOST_CLASSES or not all(
+            isinstance(v, Class) and g == ALWAYS for v, g in classes
+        ):
+            return choices
+        found: list[tuple[Value, Guard]] = []
+        rest = ALWAYS
+        picked = self.conditions.unknown_flag(call.node, st).name
+        for number, (value, _) in enumerate(classes[:-1]):
+            flag = picked.child(number)
+            outcomes = self.conditions.condition(("truth", flag), (flag,), st, True)
+            if len(outcomes) != 2 or outcomes[0][1] == outcomes[1][1]:
+                return choices
+            (_, this), (_, other) = outcomes
+            found.append((value, rest & this))
+            rest = rest & other
+        return [*found, (classes[-1][0], rest)]
 
     def each_way(self, ways: list[tuple[Value, Guard, Callable[[State], Value]]], st: State) -> Value:
         """Do different things under different guards, and join."""
@@ -305,14 +331,26 @@ class Calls(Part):
         """Whether a call is given what it may do anything with: functions, streams, a method's object's streams."""
         if any(isinstance(v, _HANDED) for a in args for v in iterate(a)):
             return True
+        if isinstance(
+            function.receiver, Class
+        ):  # it may keep classes or functions that are registered with it
+            return function.receiver.unit.name in self.run.file.registered
         if not isinstance(function.receiver, Instance):
             return False
         calls = [d.calls for d in self.run.file.definitions.get(function.unit.qualname, ())]
         return any(
-            isinstance(key, str) and isinstance(v, _HANDED) and any(key in names for names in calls)
+            isinstance(key, str)
+            and any(key in names for names in calls)
+            and (isinstance(v, _HANDED) or (isinstance(v, Container) and self._holds_callables(v, st)))
             for key, value in st.store.of(function.receiver.name).items()
             for v in iterate(value)
         )
+
+    @staticmethod
+    def _holds_callables(container: Container, st: State) -> bool:
+        """Whether functions or classes are kept in a container: a registry."""
+        held = st.store.of(container.name).values()
+        return any(isinstance(v, (Function, Class)) for value in held for v in iterate(value))
 
     def is_exhausted(self) -> bool:
         """Whether this entry, or the whole file, has had its share of statements: calls are no longer followed."""
@@ -325,6 +363,9 @@ class Calls(Part):
         """A wrapper that the user's configuration describes."""
         return self.library.apply_model(model, call, st)
 
+
+MOST_CLASSES = 4
+"""Of how many classes one is told from the others."""
 
 _HANDED = (Function, Partial, Class, Stream, Event, Context)
 """With one of these a plain function may start something."""

@@ -9,7 +9,7 @@ import libcst as cst
 from streamsafe.static.source import ClassUnit, FunctionUnit, Slice
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
-from streamsafe.static.values import Class, Function, Instance, Name, Opaque, Super, Value
+from streamsafe.static.values import Class, Container, Function, Instance, Name, Opaque, Super, Value
 
 
 class ClassMembers(Part):
@@ -81,5 +81,7 @@ class ClassMembers(Part):
             value = st.store[(Name(f"class {unit.name}"), name)] = self.definitions.class_level(
                 expression, st
             )
+            if isinstance(value, Container):
+                self.definitions.register_with(unit.name, st)
             return value
         return Opaque(Name(f"class {unit.name}").child(name))

@@ -181,7 +181,33 @@ class Definitions(Part):
             st.store[(MODULE, name)] = decorated
         return decorated
 
-    def behind(self, unit: FunctionUnit, value: Value, st: State, *, registering: bool = False) -> Value:
+    def register_with(self, name: str, st: State) -> None:
+        """What decorators put into a container of the module, of an object of it or of a class, as it is loaded."""
+        for registered in dict.fromkeys(self.run.file.registered.get(name, ())):
+            unit = self.unit(registered)
+            if isinstance(unit, FunctionUnit):
+                self.behind(unit, Function(unit), st, registering=True)
+            elif isinstance(unit, ClassUnit):
+                self.behind(unit, Class(unit), st, registering=True)
+                self._inherited(unit, st)
+
+    def _inherited(self, unit: ClassUnit, st: State) -> None:
+        """What the base of a class does as the class is defined, in ``__init_subclass__``."""
+        bases = [base for base in map(self.unit, unit.bases) if isinstance(base, ClassUnit)]
+        found = next(
+            filter(None, (self.class_members.find_method(b, "__init_subclass__") for b in bases)), None
+        )
+        if found is None:
+            return
+        with self.scope(unit.slice, MODULE, None):
+            given = {
+                a.keyword.value: self.expressions.eval(a.value, st) for a in unit.node.keywords if a.keyword
+            }
+            self.functions.call_function(Function(found, None, Class(unit)), [], given, st, unit.node)
+
+    def behind(
+        self, unit: FunctionUnit | ClassUnit, value: Value, st: State, *, registering: bool = False
+    ) -> Value:
         """What the decorators of a function make of it, those that are functions of the file.
 
         Args:
@@ -201,6 +227,10 @@ class Definitions(Part):
             if local and isinstance(target, cst.Name):
                 found = self.expressions.eval(target, st)
                 made_by = found.unit if isinstance(found, Function) else made_by
+            if registering and isinstance(target, cst.Attribute) and isinstance(target.value, cst.Name):
+                with self.scope(unit.slice, MODULE, None):
+                    found = self.expressions.eval(target, st)
+                made_by = found.unit if isinstance(found, Function) else None
             if (
                 not isinstance(made_by, FunctionUnit)
                 or made_by.generator

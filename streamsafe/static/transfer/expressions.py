@@ -159,6 +159,7 @@ class Expressions(Part):
                     )
                 elif isinstance(found, Instance):
                     self.set_up_later(name, found, st)
+                    self.definitions.register_with(name, st)
                 if found is not None:
                     if isinstance(found, Container):
                         self.fill_global(name, st)
@@ -182,10 +183,7 @@ class Expressions(Part):
         """What a container of the module is given as the module is loaded, by its statements and by decorators."""
         for statement in self.run.file.fills.get(name, ()):
             self.definitions.interpret_global(statement, st)
-        for registered in dict.fromkeys(self.run.file.registered.get(name, ())):
-            unit = self.definitions.unit(registered)
-            if isinstance(unit, FunctionUnit):
-                self.definitions.behind(unit, Function(unit), st, registering=True)
+        self.definitions.register_with(name, st)
 
     # -- evaluation ----------------------------------------------------------------------------------------------
 
