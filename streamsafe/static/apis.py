@@ -349,6 +349,10 @@ FUNCTIONS: dict[str, str] = {
     "collections.deque": "make_container",
     "collections.defaultdict": "make_defaultdict",
     "collections.OrderedDict": "make_mapping",
+    "weakref.WeakKeyDictionary": "make_mapping",
+    "weakref.WeakValueDictionary": "make_mapping",
+    "torch.utils.weak.WeakTensorKeyDictionary": "make_mapping",
+    "torch.utils.weak.WeakIdKeyDictionary": "make_mapping",
     "queue.Queue": "make_queue",
     "queue.SimpleQueue": "make_queue",
     "concurrent.futures.ThreadPoolExecutor": "make_executor",
@@ -909,12 +913,12 @@ SIGNAL_TELLS = frozenset("set release notify notify_all".split())
 SIGNAL_WAITS = frozenset("wait wait_for acquire".split())
 """What threads tell one another, of ``threading.Event`` and its like: nothing of it concerns a device."""
 
+THREAD_WAITS = frozenset("shutdown result exception join wait get done is_alive is_set".split())
+"""Methods of threads, futures, pools, queues and signals that return, or are true, once another thread has got on."""
+
 ATTRIBUTES: dict[str, str] = {
     "cupy.cuda.Stream.null": "default_stream",
     "cupy.cuda.stream.Stream.null": "default_stream",
     "cupy.cuda.Stream.ptds": "per_thread_stream",
-THREAD_WAITS = frozenset("shutdown result exception join wait get done is_alive is_set".split())
-"""Methods of threads, futures, pools, queues and signals that return, or are true, once another thread has got on."""
-
 }
 """Library attributes that are values."""

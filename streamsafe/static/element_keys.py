@@ -20,6 +20,7 @@ from streamsafe.static.values import (
     Api,
     Const,
     Device,
+    Instance,
     Name,
     Object,
     Opaque,
@@ -43,8 +44,13 @@ if TYPE_CHECKING:
 UNSURE = "?"
 """What a key begins with of which a part is not known."""
 
+IDENTITY = "is"
+"""What a key begins with that is an object made in sight: another object is another key."""
+
 ROUND = "round"
 """What stands for one round of a loop."""
+
+_OBJECTS = (("[]",), (IDENTITY,))
 
 FIRST = "@first"
 """Noted of a round before which there was none."""
@@ -61,6 +67,11 @@ def key_of(value: Value) -> Hashable | None:
     if isinstance(value, Opaque):
         rounds = rounds_of(value)
         return ("[]", value.name, rounds) if rounds else ("[]", value.name)
+    if isinstance(value, (Tensor, Instance)):  # by identity; a part of one is another object
+        rounds = parts.rounds(value.part)
+        if value.part is not None and not rounds:
+            return None
+        return (IDENTITY, value.name, rounds) if rounds else (IDENTITY, value.name)
     if isinstance(value, Union):  # whichever it is, it is the same where it is asked for again
         rounds = rounds_of(value)
         names: frozenset[Hashable] = frozenset(
@@ -97,6 +108,8 @@ def value_of(key: Hashable) -> Value:
         return Const(key)
     if key[:1] == ("[]",) and isinstance(key[1], Name):
         return Opaque(key[1], part=parts.in_rounds(None, key[2]) if len(key) > 2 else None)
+    if key[:1] == (IDENTITY,):
+        return Tensor(key[1], part=parts.in_rounds(None, key[2]) if len(key) > 2 else None)
     if key[:1] == ("api",):
         return Api(key[1])
     return UNKNOWN
@@ -116,6 +129,8 @@ def rounds_of(key: Value) -> Picks:
         # a list of constants takes the place of another where there is none: its rounds go by the same loop
         found = [rounds_of(v) for v, _ in key.alternatives if not isinstance(v, Const)]
         return tuple(pick for pick in found[0] if all(pick in other for other in found)) if found else ()
+    if isinstance(key, (Tensor, Instance)):
+        return parts.rounds(key.part)
     if not isinstance(key, Opaque) or key.part is None:
         return ()
     name, site = key.name, key.name.site
@@ -186,7 +201,7 @@ def bare(key: Hashable) -> Hashable:
     """A key, whichever rounds it is of."""
     if type(key) is not tuple:
         return key
-    return key[:2] if key[:1] == ("[]",) else tuple(map(bare, key))
+    return key[:2] if key[:1] in _OBJECTS else tuple(map(bare, key))
 
 
 def apart(first: Hashable, second: Hashable) -> bool:
@@ -200,7 +215,7 @@ def apart(first: Hashable, second: Hashable) -> bool:
         return _begin_apart(first, second)
     if type(first) is not tuple or type(second) is not tuple or len(first) != len(second):
         return False
-    if first[:1] == ("[]",) == second[:1]:
+    if first[:1] == second[:1] and first[:1] in _OBJECTS:
         others = dict(second[2]) if len(second) > 2 else {}
         return len(first) > 2 and any(others.get(axis, what) is not what for axis, what in first[2])
     return any(map(apart, first, second))
@@ -229,7 +244,10 @@ def under(table: Mapping[Hashable, Value], key: Hashable) -> Value | None:
     if is_unsure(key):
         return None
     found = table.get(key)
-    return found if found is not None or type(key) is not tuple else table.get(bare(key))
+    if found is not None or type(key) is not tuple:
+        return found
+    found = table.get(bare(key))
+    return table.get(("[]", key[1])) if found is None and key[:1] == (IDENTITY,) else found
 
 
 def refilled(table: Mapping[Hashable, Value], key: Hashable = None) -> Value | None:
@@ -252,21 +270,30 @@ def rename_key(key: Hashable, renaming: Renaming) -> Hashable:
     """A key after iterations have passed."""
     if type(key) is not tuple:
         return key
-    if key[:1] != ("[]",):
-        return tuple(rename_key(k, renaming) for k in key)
+    if key[:1] not in _OBJECTS:
+        new = tuple(rename_key(k, renaming) for k in key)
+        return key if new == key else new
+    name = key[1]
+    if key[0] == IDENTITY:
+        name = renaming(name)
+        if name.age > 1:  # it stands for several
+            return (UNSURE, name)
     if len(key) < 3:
-        return key
+        return key if name is key[1] else (key[0], name)
     rounds = rename_picks(key[2], renaming)
-    return (*key[:2], rounds) if rounds else key[:2]
+    return (key[0], name, rounds) if rounds else (key[0], name)
 
 
 def mentioned(key: Hashable) -> Iterator[Name]:
     """The rounds that a key is of."""
     if type(key) is tuple:
-        if key[:1] != ("[]",):
+        if key[:1] not in _OBJECTS:
             for inner in key:
                 yield from mentioned(inner)
-        elif len(key) > 2:
+            return
+        if key[0] == IDENTITY:
+            yield key[1]
+        if len(key) > 2:
             yield from (what for _, what in key[2] if isinstance(what, Name))  # not a place
 
 
