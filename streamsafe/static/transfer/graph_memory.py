@@ -28,6 +28,12 @@ from streamsafe.static.values import (
     union,
 )
 
+MOVED = frozenset({"@parameter", "@buffer"})
+"""Notes of tensors that go where their module goes."""
+
+MOST_LEVELS = 4
+"""How many attributes deep the parts of a module are looked for."""
+
 
 class GraphMemory(Part):
     """What graphs read and write, from capture to replay."""
@@ -229,6 +235,32 @@ class GraphMemory(Part):
                     st.rebound = {r: None for r in st.rebound if (r.graph, r.memory) != (graph, memory)}
                 else:
                     st.rebound = st.rebound | {Rebound(memory, site, graph): None}
+
+    def moved_module(self, st: State, module: Value, site: Site) -> None:
+        """The parameters and buffers of a module get other memory: it goes to another device, or to another type."""
+        if not st.graphs or st.capture is not None:
+            return
+        for inner in iterate(module):
+            if not isinstance(inner, Object):
+                continue
+            found = border = {inner.name}
+            for _ in range(MOST_LEVELS):
+                border = {name for held in border for name in st.store.leads(held)} - found
+                found = found | border
+            for graph, inputs in st.graphs.items():
+                here = st.store.get((graph, "@entry")) == Const(self.run.entry)
+                if not here and (graph, "@there from the start") not in st.store:
+                    continue
+                called = st.store.get((graph, "@modules"))
+                used = (
+                    {m.name for m in called.items if isinstance(m, Opaque)}
+                    if isinstance(called, Tuple)
+                    else set()
+                )
+                if not used.isdisjoint(found) or any(
+                    name in inputs and not MOVED.isdisjoint(st.store.of(name)) for name in found
+                ):
+                    st.rebound = st.rebound | {Rebound(self.objects.describe(inner), site, graph): None}
 
     def held_by_a_former_caller(self, st: State, name: Name) -> bool:
         """Whether a tensor is an argument of a call that is over, which nothing that is seen holds any more."""

@@ -293,9 +293,12 @@ class Methods(Part):
             self.assignments.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
             return NONE
         if name in _MODULE_ITSELF or name == "__init__":
+                    st.store[(value.name, "@buffer")] = PLAIN
             if name in ("cuda", "to"):
                 module = any(
                     base.endswith("Module")
+        if self.placement.gives_other_memory(name, call):
+            self.graph_memory.moved_module(st, receiver, call.site)
                     for u in self.class_members.ancestry(receiver.unit)
                     for base in u.bases
                 )

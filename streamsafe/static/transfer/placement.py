@@ -11,6 +11,7 @@ from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import (
     EACH,
+    Api,
     Asked,
     Const,
     Instance,
@@ -135,6 +136,15 @@ class Placement(Part):
         """Whether this is a module of torch's that is made here."""
         return all(isinstance(v, Opaque) and (v.name, "@module") in st.store for v in iterate(receiver))
 
+    def gives_other_memory(self, name: str, call: Call) -> bool:
+        """Whether a method of a module that a device has gives its parameters other memory, in place."""
+        if name == "to":
+            given = [*call.args[:2], *(call.kwargs.get(k) for k in ("device", "dtype"))]
+            return any(_is_type(v) or self.copies.device_kind(v) == "cpu" for v in given if v is not None)
+        if name == "load_state_dict":  # else it fills what there is
+            return call.kwargs.get("assign") == Const(True)
+        return name in _OTHER_MEMORY
+
     def move_module(
         self, module: Value, outcomes: Outcomes, call: Call, st: State, text: str, *, down: bool = False
     ) -> Value:
@@ -163,3 +173,14 @@ class Placement(Part):
     def tensor_cpu(self, receiver: Value, call: Call, st: State) -> Value:
         """``x.cpu()`` blocks (TM-08)."""
         return self.copies.to_host(st, receiver, [(False, ALWAYS)], call.site, "cpu()")
+
+
+def _is_type(value: Value) -> bool:
+    """Whether a value is a type of elements."""
+    return isinstance(value, Api) and value.name.rpartition(".")[2] in _TYPES
+
+
+_TYPES = frozenset("float16 bfloat16 float32 float64 half double float".split())
+
+_OTHER_MEMORY = frozenset("half bfloat16 double cpu to_empty".split())
+"""Methods of a module that has been captured on a device: what asks for the type that it has is seldom called then."""

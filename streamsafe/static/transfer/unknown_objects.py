@@ -115,8 +115,8 @@ class UnknownObjects(Part):
             if self.run.waits > syncs:
                 st.threads = st.threads | {call.site: None}
             return future
-        if name == "load_state_dict" and st.graphs and call.kwargs.get("assign") == Const(True):
-            self.graph_memory.replaced_memory(st, receiver.name, UNKNOWN, call.site)
+        if st.graphs and self.placement.gives_other_memory(name, call):
+            self.graph_memory.moved_module(st, receiver, call.site)
         if name in ("shutdown", "result"):
             self.threads.threads_done(st)
         if (receiver.name, "@executor") in st.store and name == "map":
