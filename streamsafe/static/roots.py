@@ -6,7 +6,7 @@ One file: what is a root depends on which other roots have reached, in one order
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass
 
 import libcst as cst
@@ -503,6 +503,12 @@ class Roots:
                 reached.add(test)
         carriers = len(interpreter.run.carriers.known())
         rounds = PROTOCOL_ROUNDS + bool(interpreter.run.late.get(self_name))
+        switched = {  # one call more, and perhaps before any that leaves work under way
+            attribute
+            for owner in interpreter.class_members.ancestry(unit)
+            for attribute in self.file.switched.get(owner.qualname, ())
+        }
+        rounds += bool(switched)
         for round_ in range(rounds):
             # as with a loop, what the first calls start from is not mixed with what calls leave
             # a thread that waits for work goes on between the calls that bring it some
@@ -535,7 +541,7 @@ class Roots:
             if interpreter.functions.is_quiet(merged) and not self._appears(self_name, start, merged):
                 # what is left to the ambient stream alone was there before
                 alone = not merged.order.made or len(interpreter.run.carriers.known()) == carriers
-                unchanged = not self._news(self_name, start, merged) and (
+                unchanged = not self._news(self_name, start, merged, switched) and (
                     alone or _accesses(merged) <= _accesses(start)
                 )
                 if unchanged or self.relevance.quiet:
@@ -612,8 +618,10 @@ class Roots:
         )
 
     @staticmethod
-    def _news(instance: Name, before: State, after: State) -> bool:
-        """Whether calls leave streams, events, graphs, contexts or tensors on an object, or in its containers."""
+    def _news(instance: Name, before: State, after: State, switched: Set[str]) -> bool:
+        """Whether calls leave streams, events, graphs, contexts or tensors on an object, or in its containers, or have
+        switched one of its flags.
+        """
         old = before.store.of(instance)
         for key, value in after.store.of(instance).items():
             if isinstance(key, str) and key.startswith("@"):
@@ -626,6 +634,8 @@ class Roots:
                     return True
         return False
 
+            if changed and key in switched:
+                return True
     def _method(self, method: FunctionUnit, instance: Instance, start: State) -> _End | None:
         interpreter = self.interpreter
         st = start.copy()

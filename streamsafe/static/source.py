@@ -531,6 +531,26 @@ class SourceFile:
         return frozenset(found)
 
     @cached_property
+    def switched(self) -> dict[str, frozenset[str]]:
+        """By class, the attributes that a method sets true, and another one false, its constructor apart."""
+        set_by: dict[tuple[str, str], set[tuple[bool, str]]] = defaultdict(set)
+        for qualname, definitions in self.definitions.items():
+            owner, _, method = qualname.rpartition(".")
+            if owner not in self.classes or method == "__init__":
+                continue
+            for node in (node for d in definitions for node in stream_terms.walk(d.node)):
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                    for target in node.targets:
+                        if isinstance(target, ast.Attribute) and type(node.value.value) is bool:
+                            set_by[owner, target.attr].add((node.value.value, method))
+        found: dict[str, frozenset[str]] = {}
+        for (owner, attribute), by in set_by.items():
+            true, false = ({m for v, m in by if v is wanted} for wanted in (True, False))
+            if true and false and len(true | false) > 1:
+                found[owner] = found.get(owner, frozenset()) | {attribute}
+        return found
+
+    @cached_property
     def stored(self) -> frozenset[str]:
         """The attributes that something assigns, and every word that a call other than a question is given."""
         found: set[str] = set()
