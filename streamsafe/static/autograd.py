@@ -6,12 +6,24 @@ import libcst as cst
 
 from streamsafe.order.symbolic import Made
 from streamsafe.static.concrete import walk
-from streamsafe.static.facts import AUTOGRAD, HOOK, Assumed, Detail
+from streamsafe.static.facts import AMBIENT, AUTOGRAD, HOOK, Assumed, Detail, Site
 from streamsafe.static.interpreter import Interpreter
-from streamsafe.static.source import FunctionUnit
+from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State
 from streamsafe.static.transfer.call_stack import Activation
-from streamsafe.static.values import Const, Event, Name, Opaque, Tensor, Value, Work, iterate, under
+from streamsafe.static.values import (
+    Const,
+    Event,
+    Name,
+    Opaque,
+    Stream,
+    Tensor,
+    Tuple,
+    Value,
+    Work,
+    iterate,
+    under,
+)
 
 GRADIENT_MADE = Detail(
     "backward()", "the gradient", Assumed.NOTHING, frozenset({"backward", "hook"}), "autograd"
@@ -21,8 +33,8 @@ GRADIENT_MADE = Detail(
 
 def incoming(interpreter: Interpreter, unit: FunctionUnit, st: State) -> list[Value]:
     """A context, and for each output of the forward pass its gradient, ready on the node's stream."""
-    context, *outputs = [p.name.value for p in unit.head.params.params] or ["ctx"]
-    given: list[Value] = [Opaque(Name(context, (id(unit.node),)))]
+    _, *outputs = [p.name.value for p in unit.head.params.params] or ["ctx"]
+    given: list[Value] = [context(unit)]
     interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
     site = interpreter.call_stack.site(unit.node)
     for name in outputs:
@@ -30,8 +42,48 @@ def incoming(interpreter: Interpreter, unit: FunctionUnit, st: State) -> list[Va
         st.store[(gradient.name, "@place")] = Const("device")
         st.order.add(Made(site, gradient.name, None, True, HOOK, GRADIENT_MADE))
         given.append(gradient)
+    for value in st.store.of(context(unit).name).values():
+        for kept, _ in interpreter.memory.tensors_in(st, value):
+            _recorded_here(st, kept.name)
     interpreter.run.stack = []
     return given
+
+
+def context(unit: FunctionUnit) -> Opaque:
+    """What a function's ``forward`` keeps for its ``backward``: both are given the same object."""
+    owner = unit.owner
+    assert owner is not None
+    return Opaque(Name("ctx", (id(owner.node),)))
+
+
+def keep(unit: FunctionUnit, instance: Name, st: State) -> None:
+    """The graph keeps the context of a pass: nobody else does."""
+    st.store[(instance, "@context")] = context(unit)
+
+
+def is_function(unit: ClassUnit) -> bool:
+    """Whether a class is a function of autograd."""
+    return any("Function" in base for base in unit.bases)
+
+
+def keeps(method: FunctionUnit) -> bool:
+    """Whether a method is the ``forward`` of a function of autograd, which keeps things for its ``backward``."""
+    owner = method.owner
+    return owner is not None and is_function(owner) and method.name == "forward" and method.is_static
+
+
+def renew(forward: FunctionUnit, st: State) -> None:
+    """Another forward pass is given a context of its own: what the one before has kept stands for no other."""
+    st.store.drop(context(forward).name)
+
+
+def _recorded_here(st: State, kept: Name) -> None:
+    """What ``forward`` has recorded on its stream is recorded on the stream of the node: that is the same one."""
+    recorded = st.store.get((kept, "@recorded on"))
+    if isinstance(recorded, Tuple) and any(
+        s.name == AMBIENT for s in recorded.items if isinstance(s, Stream)
+    ):
+        st.store[(kept, "@recorded on")] = Tuple((*recorded.items, Stream(HOOK)))
 
 
 def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: State) -> None:
@@ -54,7 +106,16 @@ def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: St
         if not interpreter.tensors.is_host(st, value):
             site = interpreter.call_stack.site(returns[-1])
             interpreter.accesses.access(st, under(value, guard), site, AUTOGRAD, writes=False)
+    _drop(interpreter, context(unit), interpreter.call_stack.site(returns[-1]), st)
     interpreter.run.stack = []
+
+
+def _drop(interpreter: Interpreter, kept: Opaque, site: Site, st: State) -> None:
+    """The pass is over: the graph lets go of what the forward pass has kept."""
+    for key, value in list(st.store.of(kept.name).items()):
+        del st.store[(kept.name, key)]
+        interpreter.containers.lose(st, value)
+    interpreter.lifetimes.release_unreachable(st, site)
 
 
 def _kept_handles(st: State) -> list[Name]:

@@ -96,6 +96,7 @@ class Relevance:
         self.functions: set[str] = set()
         for kind, levels in LEVELS:
             self.functions |= self._with_callers(self._holding(kind), levels)
+        self.functions |= self._taking_what_was_saved()
         self.functions |= self._running_backward()
         self.followed = self.functions | self._with_callers(self._holding(stream_terms.TOUCH), 1)
         self._shared = {
@@ -108,6 +109,14 @@ class Relevance:
         }
         if everything & stream_terms.UNSAID:
             self._names |= {q.rpartition(".")[2] for q in self.beside} - COMMON_METHODS
+
+    def _taking_what_was_saved(self) -> set[str]:
+        """What uses what the ``forward`` of a function of autograd keeps, where that has stream code."""
+        return {
+            f"{name}.backward"
+            for name in self.file.classes
+            if f"{name}.forward" in self.functions and f"{name}.backward" in self.file.definitions
+        }
 
     def _running_backward(self) -> set[str]:
         """Where functions of autograd are stream code and keep gradients: what runs backward passes runs them."""

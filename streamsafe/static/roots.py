@@ -521,6 +521,13 @@ class Roots:
                 if end is None:
                     continue
                 reached.add(method)
+                passed = self._passed(method, methods, owner, end)
+                if passed is not None:
+                    ends.append(passed)
+                    if round_ < rounds - 1:
+                        merged = interpreter.partitioning.join_calls(
+                            merged, self._left_to_next(ends.pop()), start
+                        )
                 ends.append(end)
                 if round_ < rounds - 1:
                     merged = interpreter.paths.join_calls(merged, self._left_to_next(ends.pop()), start)
@@ -627,6 +634,8 @@ class Roots:
             if isinstance(key, str) and key.startswith("@"):
                 continue
             changed = old.get(key) != value
+            if changed and key in switched:
+                return True
             for v in iterate(value):
                 if changed and isinstance(v, (Stream, Event, Graph, Context, Tensor, Container)):
                     return True
@@ -634,8 +643,6 @@ class Roots:
                     return True
         return False
 
-            if changed and key in switched:
-                return True
     def _method(self, method: FunctionUnit, instance: Instance, start: State) -> _End | None:
         interpreter = self.interpreter
         st = start.copy()
@@ -644,13 +651,16 @@ class Roots:
         interpreter.run.new_parameters = True
         entry = method.qualname
         function = Function(method, None, None if method.is_static else instance)
-        backward = method.name == "backward" and any("Function" in b for b in instance.unit.bases)
+        backward = method.name == "backward" and autograd.is_function(instance.unit)
         if backward:  # it runs on its forward's stream, whatever is current elsewhere by then (TA-01)
             st.current = {"torch": Stream(HOOK)}
             st.order.learn(HOOK, AMBIENT)
         before = st.order.copy()
         interpreter.run.inherited = {made for made, _ in before.iterate()}
         args = autograd.incoming(interpreter, method, st) if backward else []
+        if autograd.keeps(method):
+            args = [autograd.context(method)]
+            autograd.keep(method, instance.name, st)
         called = method.name == "forward" and not method.is_static and self._is_module(instance.unit)
         iterated = method.name == "__next__"
         if called:
@@ -676,6 +686,19 @@ class Roots:
             st.current = dict(start.current)
             st.order.learn(AMBIENT, HOOK)
         return self._ended(_End(st, entry, instance, made), before)
+
+    def _passed(
+        self, method: FunctionUnit, methods: list[FunctionUnit], instance: Instance, end: _End
+    ) -> _End | None:
+        """What a backward pass leaves that comes after this ``forward`` of autograd, with what that has kept for it."""
+        backward = next((m for m in methods if m.name == "backward" and m.owner is method.owner), None)
+        if not autograd.keeps(method) or backward is None:
+            return None
+        passed = self._method(backward, instance, end.state)
+        if passed is not None:
+            passed.made.update(end.made)
+        autograd.renew(method, end.state)
+        return passed
 
     def _registered(self, name: str, st: State) -> list[Value]:
         """Functions that methods of a class define and register with modules whose calls are not seen."""

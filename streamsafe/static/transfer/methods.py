@@ -122,9 +122,9 @@ class Methods(Part):
 
     def method_of(self, receiver: Value, name: str, call: Call, st: State) -> Value:
         """A method of one receiver, which is no union."""
-        if isinstance(receiver, Api):
         if name in apis.THREAD_WAITS and type(receiver) in (Value, Opaque, Partial, Container):
             self.threads.hears(st)
+        if isinstance(receiver, Api):
             return self.calls.call_api(apis.canonical(f"{receiver.name}.{name}"), call, st)
         verb = _verb_of(receiver, name)
         if verb is not None:
@@ -135,6 +135,10 @@ class Methods(Part):
         if isinstance(receiver, Work):
             return self._work_method(receiver, name, call, st)
         if isinstance(receiver, (Tensor, Opaque)) and name in apis.KEEPING_METHODS:
+            if name == "save_for_backward" and not call.starred:
+                self.assignments.set_attribute(
+                    receiver, "saved_tensors", Tuple(tuple(call.args)), st, call.node
+                )
             return NONE
         if isinstance(receiver, (Tensor, Opaque)) and name in apis.DISMANTLING_METHODS:
             return Opaque(receiver.name.child(f"{name}()"), part=receiver.part)
@@ -289,16 +293,16 @@ class Methods(Part):
         if name == "register_buffer" and len(call.args) >= 2 and isinstance(call.args[0], Const):
             for value in iterate(call.args[1]):
                 if isinstance(value, (Tensor, Opaque)):
+                    st.store[(value.name, "@buffer")] = PLAIN
                     self.torch_modules.goes_with_module(value, st)
             self.assignments.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
             return NONE
+        if self.placement.gives_other_memory(name, call):
+            self.graph_memory.moved_module(st, receiver, call.site)
         if name in _MODULE_ITSELF or name == "__init__":
-                    st.store[(value.name, "@buffer")] = PLAIN
             if name in ("cuda", "to"):
                 module = any(
                     base.endswith("Module")
-        if self.placement.gives_other_memory(name, call):
-            self.graph_memory.moved_module(st, receiver, call.site)
                     for u in self.class_members.ancestry(receiver.unit)
                     for base in u.bases
                 )
