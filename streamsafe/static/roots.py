@@ -525,9 +525,7 @@ class Roots:
                 if passed is not None:
                     ends.append(passed)
                     if round_ < rounds - 1:
-                        merged = interpreter.partitioning.join_calls(
-                            merged, self._left_to_next(ends.pop()), start
-                        )
+                        merged = interpreter.paths.join_calls(merged, self._left_to_next(ends.pop()), start)
                 ends.append(end)
                 if round_ < rounds - 1:
                     merged = interpreter.paths.join_calls(merged, self._left_to_next(ends.pop()), start)
@@ -545,10 +543,10 @@ class Roots:
                 merged = interpreter.paths.join_calls(merged, self._left_to_next(end), start)
             if merged is None or merged.same(start):
                 break
-            if interpreter.functions.is_quiet(merged) and not self._appears(self_name, start, merged):
+            if interpreter.functions.is_quiet(merged) and not _appears(self_name, start, merged):
                 # what is left to the ambient stream alone was there before
                 alone = not merged.order.made or len(interpreter.run.carriers.known()) == carriers
-                unchanged = not self._news(self_name, start, merged, switched) and (
+                unchanged = not _news(self_name, start, merged, switched) and (
                     alone or _accesses(merged) <= _accesses(start)
                 )
                 if unchanged or self.relevance.quiet:
@@ -613,35 +611,6 @@ class Roots:
             if method not in unit.methods.values() and isinstance(owner, Instance):
                 if start.store.of(owner.name):
                     yield method, owner
-
-    @staticmethod
-    def _appears(instance: Name, before: State, after: State) -> bool:
-        """Whether calls leave something where there was None: who used it before did nothing with it."""
-        old = before.store.of(instance)
-        return any(
-            old.get(key) == NONE and any(isinstance(v, (Tensor, Opaque)) for v in iterate(value))
-            for key, value in after.store.of(instance).items()
-            if isinstance(key, str) and key[:1] != "@"
-        )
-
-    @staticmethod
-    def _news(instance: Name, before: State, after: State, switched: Set[str]) -> bool:
-        """Whether calls leave streams, events, graphs, contexts or tensors on an object, or in its containers, or have
-        switched one of its flags.
-        """
-        old = before.store.of(instance)
-        for key, value in after.store.of(instance).items():
-            if isinstance(key, str) and key.startswith("@"):
-                continue
-            changed = old.get(key) != value
-            if changed and key in switched:
-                return True
-            for v in iterate(value):
-                if changed and isinstance(v, (Stream, Event, Graph, Context, Tensor, Container)):
-                    return True
-                if isinstance(v, Container) and before.store.of(v.name) != after.store.of(v.name):
-                    return True
-        return False
 
     def _method(self, method: FunctionUnit, instance: Instance, start: State) -> _End | None:
         interpreter = self.interpreter
@@ -1067,3 +1036,32 @@ def _orders(before: Order, after: Order, made: Made, timeline: object) -> bool:
 
 
 __all__ = ["AMBIENT", "UNKNOWN", "Const", "Finding", "Roots", "SourceFile"]
+
+
+def _appears(instance: Name, before: State, after: State) -> bool:
+    """Whether calls leave something where there was None: who used it before did nothing with it."""
+    old = before.store.of(instance)
+    return any(
+        old.get(key) == NONE and any(isinstance(v, (Tensor, Opaque)) for v in iterate(value))
+        for key, value in after.store.of(instance).items()
+        if isinstance(key, str) and key[:1] != "@"
+    )
+
+
+def _news(instance: Name, before: State, after: State, switched: Set[str]) -> bool:
+    """Whether calls leave streams, events, graphs, contexts or tensors on an object, or in its containers, or have
+    switched one of its flags.
+    """
+    old = before.store.of(instance)
+    for key, value in after.store.of(instance).items():
+        if isinstance(key, str) and key.startswith("@"):
+            continue
+        changed = old.get(key) != value
+        if changed and key in switched:
+            return True
+        for v in iterate(value):
+            if changed and isinstance(v, (Stream, Event, Graph, Context, Tensor, Container)):
+                return True
+            if isinstance(v, Container) and before.store.of(v.name) != after.store.of(v.name):
+                return True
+    return False
