@@ -29,8 +29,10 @@ from streamsafe.static.values import (
     Tensor,
     Tuple,
     Value,
+    alternatives,
     iterate,
     rows,
+    union,
 )
 
 _MOVING = frozenset("appendleft insert extendleft remove reverse sort rotate discard clear".split())
@@ -83,6 +85,8 @@ class ContainerMethods(Part):
                         return UNKNOWN
                 st.order.obey([Edge(HOST, receiver.name)])
                 taken = self.take(receiver, 0, st)
+                if count is None:
+                    taken = self._not_taken_before(taken, call, st)
                 self.threads.produced_next(st, taken)
                 return taken
             if name == "join":
@@ -236,6 +240,19 @@ class ContainerMethods(Part):
         value = known.pop(position)
         sequences.put(st, container, known)
         return value
+
+    def _not_taken_before(self, taken: Value, call: Call, st: State) -> Value:
+        """What a queue of any length gives: an object of which nothing is known is another one each time."""
+
+        def is_untouched(value: Value) -> bool:
+            if type(value) is not Opaque or any(True for _ in st.store.of(value.name)):
+                return False
+            return not any(isinstance(b, Name) and value.name in b.chain() for b in st.order.made)
+
+        if not any(map(is_untouched, iterate(taken))):
+            return taken
+        another = Opaque(self.objects.fresh(call.node, st, "taken"))
+        return union((another if is_untouched(v) else v, g) for v, g in alternatives(taken, st.path))
 
     def _taken_once(self, container: Container, value: Value, node: cst.CSTNode, st: State) -> None:
         """What is taken out of a list to which nobody adds was not taken before: nothing was done to it since."""
