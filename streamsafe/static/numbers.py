@@ -241,14 +241,6 @@ def apart(first: Bounds, second: Bounds) -> bool:
         return _is_elsewhere(first.start, second.start, later) or _is_elsewhere(
             second.start, first.start, later
         )
-    for one in atoms:
-        for other in others:
-            if _elsewhere(one, of_atom(other), later) or _elsewhere(other, of_atom(one), later):
-                # one of them is larger
-                if _separate_if(first, second, other, of_atom(one) + ONE) and _separate_if(
-                    first, second, one, of_atom(other) + ONE
-                ):
-                    return True
     return False
 
 
@@ -397,11 +389,6 @@ def later(form: Form, value: Any, rounds: Set[Any]) -> tuple[int, int | None] | 
     (atom,) = form.atoms()
     factor = dict(form.terms).get((atom,), 0)
     if factor <= 0 or not isinstance(atom, Derived):
-        return None
-    if atom.kind == "%":
-        by = atom.args[1].constant()
-        if by is not None and factor == 1 and by > SLOT_ROUNDS:
-            return form.offset(), form.offset() + by - 1
         return None
     if atom.kind not in ("walk", "//"):
         return None

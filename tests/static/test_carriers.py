@@ -207,7 +207,6 @@ OBJECTS = {
         "held = made(3)",
         "held",
     ),
-    "getter": ("import operator", "held = operator.itemgetter(1)([1, {make}])", "held"),
 }
 
 METHOD = "class Run:\n    def __init__(self, do):\n        self.do = do\n"
@@ -219,7 +218,6 @@ RUNS = {
     "table": ("", "{'a': {f}}['a'](loss, side)"),
     "callbacks": ("", "for callback in [{f}]:\n    callback(loss, side)"),
     "map": ("", "list(map({f}, [loss], [side]))"),
-    "starmap": ("import itertools", "list(itertools.starmap({f}, [(loss, side)]))"),
     "reduce": ("import functools", "functools.reduce(lambda n, _: {f}(loss, side), [0], None)"),
     "wrapped": (
         "import functools\ndef wrap(f):\n    @functools.wraps(f)\n    def inner(*args, **kwargs):\n"

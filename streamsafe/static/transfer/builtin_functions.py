@@ -340,36 +340,6 @@ class BuiltinFunctions(Part):
         st.store[(name, "@refers to")] = call.args[0] if call.args else UNKNOWN
         return Opaque(name)
 
-    def do_getter(self, call: Call, st: State) -> Value:
-        """``operator.itemgetter(key)`` and its like: functions of an object."""
-        made = Api(f"what {call.text.rpartition('.')[2]} gives")
-        return Partial(made, tuple(call.args), tuple(call.kwargs.items()))
-
-    def do_got_item(self, call: Call, st: State) -> Value:
-        """``itemgetter(key)(x)``."""
-        *keys, given = call.args or [UNKNOWN]
-        found = [self.elements.element(given, key, st) for key in keys]
-        return found[0] if len(found) == 1 else Tuple(tuple(found))
-
-    def do_got_attribute(self, call: Call, st: State) -> Value:
-        """``attrgetter(name)(x)``."""
-        *names, given = call.args or [UNKNOWN]
-        found = []
-        for name in names:
-            value = given
-            for part in name.value.split(".") if isinstance(name, Const) and type(name.value) is str else ():
-                value = self.attributes.attribute(value, part, st, call.node)
-            found.append(value)
-        return found[0] if len(found) == 1 else Tuple(tuple(found))
-
-    def do_called_method(self, call: Call, st: State) -> Value:
-        """``methodcaller(name, ...)(x)``."""
-        if len(call.args) < 2 or not (isinstance(call.args[0], Const) and type(call.args[0].value) is str):
-            return UNKNOWN
-        name, *args, given = call.args
-        bound = Call(call.node, call.site, args, call.kwargs, starred=call.starred)
-        return self.methods.call_method(given, name.value, bound, st)  # type: ignore[attr-defined]
-
     def do_setattr(self, call: Call, st: State) -> Value:
         """``setattr`` with a constant name."""
         if len(call.args) == 3 and isinstance(call.args[1], Const) and isinstance(call.args[1].value, str):

@@ -144,25 +144,6 @@ class PythonContainers(Part):
         sequences.put(st, cycle, [*known[1:], known[0]])
         return known[0]
 
-    def do_starmap(self, call: Call, st: State) -> Value:
-        """``itertools.starmap(f, rows)``: the function runs for each row, now."""
-        if len(call.args) < 2:
-            return UNKNOWN
-        function = call.args[0]
-        made = Container(self.objects.fresh(call.node, st, "starmap"), "list")
-        self.run.closed.add(made.name)
-        sequences.put(st, made, [])
-
-        def body(item: Value, state: State) -> None:
-            row = self.iterables.known_items(item, state)
-            given = Call(call.node, call.site, [item] if row is None else row, starred=row is None)
-            self.containers.extend_container(
-                state, made, Tuple((self.calls.call_value(function, given, state),))
-            )
-
-        self.iteration.iterate_over(call.args[1], st, call.node, body)
-        return made
-
     def do_reduce(self, call: Call, st: State) -> Value:
         """``functools.reduce(f, xs, first)``."""
         if len(call.args) < 2:

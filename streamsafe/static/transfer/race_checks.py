@@ -21,7 +21,6 @@ from streamsafe.static.facts import (
     Detail,
     Finding,
     Site,
-    constants,
 )
 from streamsafe.static.parts import may_be_disjoint, owner
 from streamsafe.static.state import State, Waited
@@ -217,9 +216,8 @@ class RaceChecks(Part):
     def _is_of_another(self, st: State, made: Made, waited: Waited, keys: frozenset[Hashable]) -> bool:
         """Whether what was waited for may be another event or stream than it seems.
 
-        The caller may have given the stream that is current. Or each of many objects has an event of its own, recorded
-        at one place, and which one was waited for is not known; or it was picked by a key of which nothing says that it
-        is another one than the key of what is accessed.
+        The caller may have given the stream that is current. Or it was picked by a key of which nothing says that it is
+        another one than the key of what is accessed.
         """
         if (
             made.timeline == AMBIENT
@@ -244,15 +242,6 @@ class RaceChecks(Part):
             ]
             if recorded and keyed.any_relation(keys or recorded, event.site, st) is None:
                 return True
-        if waited.recorded is None or not isinstance(made.buffer, Name) or not made.buffer.is_older():
-            return False
-        ways = st.order.accesses(made.buffer).get(made, ())
-        for other in self.run.carriers.known():
-            site = st.store.get((other, "@record site")) if isinstance(other, Name) else None
-            if site is not None and waited.recorded in constants(site):
-                bit = self.run.carriers.bit(other)
-                if any(way.carriers & bit for way in ways):
-                    return True
         return False
 
     @staticmethod
