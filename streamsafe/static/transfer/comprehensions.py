@@ -367,11 +367,12 @@ class Comprehensions(Part):
         return UNKNOWN
 
     def consumed(self, st: State, value: Value, site: Site) -> None:
-        """What is yielded to a consumer who is not seen is read on the stream that is current there."""
+        """What is yielded to a consumer who is not seen is read on the stream that is current.
+
+        Inside ``with torch.cuda.stream(s)`` that is ``s``: the context stays entered while the generator is suspended.
+        """
         if any(isinstance(part, (Event, Work)) for part in self.assumed_order.parts_of(st, value)):
             return  # what to wait for is handed over along with it
-        saved = st.current
-        st.current = {}
         if isinstance(value, Tuple):
             value = Tuple(tuple(v for v in value.items if not self.is_receiver(v)))
         for target, guard in () if self.is_receiver(value) else self.memory.tensors_in(st, value):
@@ -389,7 +390,6 @@ class Comprehensions(Part):
                     assumed=Assumed.UNMODELLED,
                     tags=frozenset({"method"}),
                 )
-        st.current = saved
 
     def is_receiver(self, value: Value) -> bool:
         """Whether a value is the object whose method runs: who calls it has it already."""
