@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from streamsafe.order.hazard import CONFIDENCES, Conflict
 from streamsafe.static.checked import Checked
-from streamsafe.static.tree_callers import TreeCallers
+from streamsafe.static.tree_uses import TreeUses
 
 
 def merged(
-    checked: Sequence[Checked], looked: Mapping[str, bool], tree: TreeCallers | None = None
+    checked: Sequence[Checked], looked: Mapping[str, bool], tree: TreeUses | None = None
 ) -> list[Checked]:
     """What files show by themselves, and what they show with others where that is more.
 
@@ -23,7 +23,7 @@ def merged(
     if tree is not None:
         for each in checked:
             for conflicts in (each.conflicts, each.with_others):
-                conflicts[:] = [_unless_called(conflict, each.path, tree) for conflict in conflicts]
+                conflicts[:] = [_unless_used(conflict, each.path, tree) for conflict in conflicts]
     results = [each for each in checked if not each.caller]
     linked = [each for each in checked if each.linked]
     found = {each.path: each for each in results}
@@ -75,9 +75,10 @@ def _replaced(conflict: Conflict, linked: Checked, found: Mapping[str, Checked])
     ]
 
 
-def _unless_called(conflict: Conflict, path: str, tree: TreeCallers) -> Conflict:
-    """A conflict of two methods is only possible where the tree calls both: its calls say in which order."""
-    if conflict.methods and all(tree.has_caller(path, method) for method in conflict.methods):
+def _unless_used(conflict: Conflict, path: str, tree: TreeUses) -> Conflict:
+    """A conflict of two methods is only possible where the tree uses their classes: its calls say in which order."""
+    owners = {method.rpartition(".")[0].rpartition(".")[2] for method in conflict.methods}
+    if owners and all(tree.is_used(path, owner) for owner in owners):
         return replace(conflict, confidence="possible")
     return conflict
 

@@ -218,12 +218,12 @@ class Bounds:
         """The positions after names have aged; None where nothing is known of them any more."""
         name = renaming(self.name) if self.name is not None else None
         if self.start is None:
-            return self if name is self.name else Bounds(None, None, 1, name)
+            return self if name is self.name else Bounds(None, None, self.step, name)
         change = _change(self.names(), renaming)
         if change is _UNCHANGED:
             return self if name is self.name else Bounds(self.start, self.stop, self.step, name)
         if change is None:
-            return Bounds(None, None, 1, name) if name is not None else None
+            return Bounds(None, None, self.step, name) if name is not None else None
         stop = self.stop.mapped(change.__getitem__) if self.stop is not None else None
         return Bounds(self.start.mapped(change.__getitem__), stop, self.step, name)
 

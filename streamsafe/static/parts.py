@@ -295,11 +295,13 @@ def may_be_disjoint(first: Hashable | None, second: Hashable | None) -> bool:
 
 
 def _unrelated(first: Bounds, second: Bounds) -> bool:
-    """Whether nothing says where two sets of positions of an axis lie to each other."""
-    if first == second or (first.start is not None and first.start == second.start):
+    """Whether nothing says where a slice lies to another one, or to an index; two indices may well be one."""
+    if first == second or first.step == second.step == 0:
         return False
     if first.start is None or second.start is None:
         return True
+    if first.start == second.start:
+        return False
     one, other = (
         {name.base() if isinstance(name, Name) else name for name in bounds.names()}
         for bounds in (first, second)
@@ -355,7 +357,7 @@ def _index(key: Value, form: Callable[[Value], Form | None]) -> Bounds | None:
     name = key.name if isinstance(key, Opaque) else None
     start = form(key)
     if start is None:
-        return Bounds(None, None, 1, name) if name is not None else None
+        return Bounds(None, None, 0, name) if name is not None else None
     return Bounds(start, start + numbers.ONE, 0, name)
 
 

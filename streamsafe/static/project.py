@@ -18,7 +18,7 @@ from streamsafe.static import prefilter
 from streamsafe.static.cache import Cache
 from streamsafe.static.checked import Checked, Task, check_file, check_one, syntax_error, violation
 from streamsafe.static.merging import merged
-from streamsafe.static.tree_callers import TreeCallers
+from streamsafe.static.tree_uses import TreeUses
 from streamsafe.static.workers import check_all, pool, processors
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def check(
         every = [replace(task, cache=cache) for task in tasks]
         own = footprint.drain()
         checked = check_all(every, check_file, jobs, done)
-        results = merged(checked, looked, TreeCallers(projects))
+        results = merged(checked, looked, TreeUses(projects))
         return results, own.union(footprint.drain(), *(each.looked for each in checked))
     finally:
         gc.set_threshold(*thresholds)

@@ -586,9 +586,12 @@ def test_rows_of_a_linked_text_are_those_of_their_files(tmp_path: Path) -> None:
 
 
 def test_who_makes_an_object_without_calling_its_methods_orders_nothing(tmp_path: Path) -> None:
+    """The hazard is only possible: whoever makes the object decides what is done with it."""
     feed = FEED.replace("self.ring.put(values)", "self.ring.lane.synchronize()")
     feed = feed.replace("self.ring.push()", "return").format(order="")
-    assert [code for code, *_ in _places(_package(tmp_path, {"ring": RING, "feed": feed}))] == ["SS302"]
+    package = _package(tmp_path, {"ring": RING, "feed": feed})
+    assert _places(package) == []
+    assert "SS302" in {code for code, *_ in _places(package, "--confidence", "possible")}
 
 
 def _race(imports: str = "from .mover import Mover") -> dict[str, str]:
@@ -798,38 +801,43 @@ BUFFER = """
 """
 USERS: dict[str, tuple[str, set[str]]] = {
     "nobody": ("", {"forward", "total"}),
-    "one of the methods": ("def use(b, x):\n    b.fill(x)\n", {"forward", "total"}),
-    "both, of something else": (
+    "calls of something else": (
         "def use(b, x):\n    b.fill(x)\n    return b.total()\n",
         {"forward", "total"},
     ),
-    "both, of an object of unknown kind": (
-        "KIND = {'buffer': Buffer}\ndef use(b, x):\n    b.fill(x)\n    return b.total()\n",
+    "an object of unknown kind": ("KIND = {'buffer': Buffer}\n", set()),
+    "only in words": ("def use(b):\n    '''b = Buffer(3)'''\n    # b = Buffer(3)\n", {"forward", "total"}),
+    "a class that derives from it, and is not used": (
+        "class Other(Buffer):\n    pass\n",
+        {"forward", "total"},
+    ),
+    "a class that derives from it, and is used": (
+        "class Other(Buffer):\n    pass\nKIND = {'buffer': Other}\n",
         set(),
     ),
-    "only in words": (
-        "KIND = {'buffer': Buffer}\ndef use(b, x):\n    '''b.fill(x), then b.total()'''\n    # b.fill(x); b.total()\n",
+    "a class that derives from it, and is registered": (
+        "@register('other')\nclass Other(Buffer):\n    pass\n",
+        set(),
+    ),
+    "a class that derives from it, with fields": (
+        "@dataclass\nclass Other(Buffer):\n    pass\n",
         {"forward", "total"},
     ),
-    "an object of itself": (
-        "KIND = {'buffer': Buffer}\nclass Other:\n    def use(self, x):\n        self.fill(x)\n        self.total()\n",
+    "itself": (
+        "class Other(Buffer):\n    def another(self):\n        return Other(3)\n",
         {"forward", "total"},
     ),
-    "both, and another class of the name": (
-        "class Buffer:\n    pass\nKIND = {'buffer': Buffer}\ndef use(b, x):\n    b.fill(x)\n    return b.total()\n",
+    "another class of the name": (
+        "class Buffer:\n    pass\nKIND = {'buffer': Buffer}\n",
         {"forward", "total"},
-    ),
-    "one by its name, a module's own": (
-        "KIND = {'buffer': Buffer}\ndef use(b, x):\n    b.fill(x)\n",
-        {"total"},
     ),
 }
 """What another file of the tree does, and the methods that show a hazard with ``fill``."""
 
 
 @pytest.mark.parametrize("name", USERS)
-def test_two_methods_that_the_tree_calls_are_left_to_its_calls(name: str, tmp_path: Path) -> None:
-    """Where the class is used and both are called, in an order that is not resolved, nothing is guessed."""
+def test_two_methods_of_a_class_that_the_tree_uses_are_left_to_its_calls(name: str, tmp_path: Path) -> None:
+    """Where the class is used its users decide which methods are called, and in which order: nothing is guessed."""
     text, methods = USERS[name]
     package = _package(
         tmp_path,

@@ -1,7 +1,8 @@
-"""Which methods have a caller somewhere in the tree, as far as names say.
+"""Which classes a tree uses, as far as names say.
 
 Two methods of a class that nobody calls may be called one after the other by whoever uses the class. Where the tree
-uses the class and calls both, its own calls decide: what the analysis does not resolve of them does nothing.
+uses the class, its own calls decide: what the analysis does not resolve of them does nothing, and a method that none
+of them calls is not part of how the class is used.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Collection, Iterable, Iterator
 
 from streamsafe.static import footprint
 
-_OWN = frozenset({"self", "cls"})
-"""The receivers of a call of the same object's method."""
+_PLAIN = frozenset({"dataclass", "dataclasses", "final", "runtime_checkable", "total_ordering"})
+"""Decorators that give nobody the class."""
 
 
-class TreeCallers:
-    """Looks for callers by name in all files of a project, when it is asked.
+class TreeUses:
+    """Looks for uses of classes by name in all files of a project, when it is asked.
 
     Args:
         projects: the paths of the files of each project.
@@ -30,31 +31,23 @@ class TreeCallers:
         self._uses: dict[str, _Uses] = {}
         self._known: dict[tuple[str, str], bool] = {}
 
-    def has_caller(self, path: str, method: str) -> bool:
-        """Whether the project of a file uses the class of a method outside its body, and calls the method by its name.
-
-        What an instance's own call, iteration and ``with`` run counts as called where the class is used.
+    def is_used(self, path: str, class_name: str) -> bool:
+        """Whether the project of a file uses a class outside its body, by its name, a decorator or a derived class.
 
         Args:
             path: the file that defines the class.
-            method: its qualified name: ``Class.method``.
+            class_name: its name.
         """
-        found = self._known.get((path, method))
+        found = self._known.get((path, class_name))
         if found is None:
-            owner, _, name = method.rpartition(".")
-            class_name = owner.rpartition(".")[2]
-            found = self._is_used(path, class_name) and (_is_implicit(name) or self._is_called(path, name))
-            self._known[path, method] = found
+            self._known[path, class_name] = False  # of classes that derive from each other none is used so
+            found = self._known[path, class_name] = any(
+                (class_name in uses.names and (other == path or class_name not in uses.classes))
+                or (other == path and class_name in uses.registered)
+                or any(self.is_used(other, heir) for heir in uses.heirs.get(class_name, ()))
+                for other, uses in self._with(path, class_name)
+            )
         return found
-
-    def _is_used(self, path: str, class_name: str) -> bool:
-        return any(
-            class_name in uses.names and (other == path or class_name not in uses.classes)
-            for other, uses in self._with(path, class_name)
-        )
-
-    def _is_called(self, path: str, name: str) -> bool:
-        return any(name in uses.called for _, uses in self._with(path, name))
 
     def _with(self, path: str, word: str) -> Iterator[tuple[str, _Uses]]:
         """The files of a project in which a word stands, and what they use."""
@@ -91,40 +84,49 @@ class _Uses:
     Attributes:
         names: names and attributes that it reads; in the body of a class not the class's own.
         classes: the classes that it defines: their names mean none of another file.
-        called: the methods that it calls on something else than the object itself.
+        registered: those of them that a decorator is given.
+        heirs: by the name of a class, those that derive from it here.
     """
 
     def __init__(self, tree: ast.Module) -> None:
         self.names: set[str] = set()
         self.classes: set[str] = set()
-        self.called: set[str] = set()
+        self.registered: set[str] = set()
+        self.heirs: dict[str, set[str]] = {}
         todo: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]
         while todo:
             node, inside = todo.pop()
             if isinstance(node, ast.ClassDef):
                 inside = inside | {node.name}
-                self.classes.add(node.name)
+                self._define(node)
                 todo += [(child, inside) for child in (*node.decorator_list, *node.keywords, *node.body)]
                 continue  # a base is no use: objects of the derived class are others
             if isinstance(node, ast.Name):
                 self.names |= {node.id} - inside
             elif isinstance(node, ast.Attribute):
                 self.names |= {node.attr} - inside
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if not _is_of_same_object(node.func.value):
-                    self.called.add(node.func.attr)
             todo += [(child, inside) for child in ast.iter_child_nodes(node)]
 
-
-def _is_of_same_object(receiver: ast.expr) -> bool:
-    if isinstance(receiver, ast.Call) and isinstance(receiver.func, ast.Name):
-        return receiver.func.id == "super"
-    return isinstance(receiver, ast.Name) and receiver.id in _OWN
-
-
-def _is_implicit(name: str) -> bool:
-    """Whether Python, or a module's ``__call__``, runs a method that nobody calls by its name."""
-    return name == "forward" or (name.startswith("__") and name.endswith("__"))
+    def _define(self, node: ast.ClassDef) -> None:
+        self.classes.add(node.name)
+        for base in node.bases:
+            self.heirs.setdefault(_last_name(base), set()).add(node.name)
+        if any(_first_name(decorator) not in _PLAIN for decorator in node.decorator_list):
+            self.registered.add(node.name)
 
 
-__all__ = ["TreeCallers"]
+def _last_name(base: ast.expr) -> str:
+    """``Base`` of ``package.Base`` and of ``Base[T]``."""
+    if isinstance(base, ast.Subscript):
+        base = base.value
+    return base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")
+
+
+def _first_name(decorator: ast.expr) -> str:
+    """``package`` of ``@package.register("name")``."""
+    while isinstance(decorator, (ast.Call, ast.Attribute)):
+        decorator = decorator.func if isinstance(decorator, ast.Call) else decorator.value
+    return getattr(decorator, "id", "")
+
+
+__all__ = ["TreeUses"]
