@@ -95,7 +95,7 @@ class Predicates(Part):
     def _test_boolean(self, node: cst.BooleanOperation, st: State, track: bool) -> Outcomes:
         stops = type(node.operator) is cst.Or
         found: Outcomes = []
-        left = self.test(node.left, st, track=track)
+        left = self._side(node.left, st, track)
         right: Outcomes | None = None
         for outcome, guard in left:
             if outcome is stops:
@@ -103,9 +103,14 @@ class Predicates(Part):
                 continue
             if right is None:
                 with self.expressions.perhaps():
-                    right = self.test(node.right, st, track=track)
+                    right = self._side(node.right, st, track)
             found.extend((o, guard & g) for o, g in right if not guard.contradicts(g))
         return found
+
+    def _side(self, node: cst.BaseExpression, st: State, track: bool) -> Outcomes:
+        """A side of ``and`` or ``or``: where it is tested again, beside others, it is the same condition."""
+        found = self.test(node, st, track=track)
+        return self.conditions.as_one(found, st) if track else found
 
     @staticmethod
     def same_stream(left: Value, right: Value) -> bool | None:
