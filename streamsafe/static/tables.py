@@ -134,7 +134,7 @@ def _stays(owner: Name, alone: Table, is_opaque: Callable[[Name], bool]) -> bool
         return False
     if "@materialized" in alone or not is_opaque(owner):
         return True
-    return not any(isinstance(key, str) and key[0] not in "@*[" for key in alone)
+    return not any(isinstance(key, str) and key[:1] not in ("@", "*", "[") for key in alone)
 
 
 _UNTOLD = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE, "@left next": NONE}
@@ -199,11 +199,11 @@ def joined(
             default = _UNTOLD.get(key) if left and right else None  # type: ignore[call-overload]
             if key == "@last" and (left if one is None else right).get("@length") == Const(0):
                 default = None  # an empty list has no last one
-            if opaque and isinstance(key, str) and key[0] not in "@*[":
+            if opaque and isinstance(key, str) and key[:1] not in ("@", "*", "["):
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it
             if isinstance(one or other, Stream) and default == Opaque((one or other).name):  # type: ignore[union-attr]
                 default = None  # made on first use: it is this one, whoever was the first
-            if default is None and left and right and not (isinstance(key, str) and key[0] in "@*"):
+            if default is None and left and right and not (isinstance(key, str) and key[:1] in ("@", "*")):
                 default = _other_event(right if other is None else left)
             if default is None or default in (one, other):
                 table[key] = one if one is not None else other  # type: ignore[assignment]

@@ -371,3 +371,57 @@ def test_stream_code_in_every_kind_of_statement(tmp_path: Path) -> None:
             (tmp_path / f"{kind}_{number}.py").write_text(text, encoding="utf-8")
     _, findings = check(str(tmp_path))
     assert [finding for finding in findings if finding["code"] == "SS900"] == []
+
+
+ONCE_CRASHED = {
+    "a key without a letter": """
+        def named(x, flag):
+            with torch.cuda.stream(side):
+                y = x.cuda(non_blocking=True)
+            groups = {}
+            if flag:
+                groups[""] = y
+                groups["a"] = x
+            else:
+                groups["b"] = x
+            torch.cuda.current_stream().wait_stream(side)
+            return groups
+    """,
+    "threads of a dict, by several keys": """
+        class Worker:
+            def __init__(self, names):
+                self.requests = queue.Queue()
+                self.threads = {name: threading.Thread(target=self.main) for name in names}
+
+            def start(self, names, again):
+                for name in names:
+                    self.threads[name].start()
+                if again:
+                    for name, thread in self.threads.items():
+                        thread.start()
+
+            def main(self):
+                while True:
+                    work = self.requests.get()
+                    with torch.cuda.stream(side):
+                        work.copy_(work, non_blocking=True)
+
+            def put(self, x, name):
+                if name:
+                    thread = self.threads[name]
+                else:
+                    thread = self.threads[name] = threading.Thread(target=self.main)
+                thread.start()
+                self.requests.put(x)
+                self.requests.join()
+                return x.sum()
+    """,
+}
+
+
+@pytest.mark.parametrize("name", ONCE_CRASHED)
+def test_what_once_crashed(name: str, tmp_path: Path) -> None:
+    head = "import queue\nimport threading\n\nimport torch\n\nside = torch.cuda.Stream()\n\n"
+    path = tmp_path / "case.py"
+    path.write_text(head + textwrap.dedent(ONCE_CRASHED[name]), encoding="utf-8")
+    check(str(path))

@@ -116,9 +116,8 @@ class Threads(Part):
             self.host_waits = True
             return
         waiting = [table["@waiting"] for _, table in st.store.objects.items() if "@waiting" in table]
-        for thread in waiting:
-            assert isinstance(thread, (Opaque, Instance))
-            if thread.name != thread.name.newest():
+        for thread in (each for value in waiting for each in iterate(value)):
+            if not isinstance(thread, (Opaque, Instance)) or thread.name != thread.name.newest():
                 continue  # one of several rounds or calls before has had its turn
             target, items = self._thread_target(thread, st)
             running = isinstance(target, Function) and any(a.unit is target.unit for a in self.run.stack)
