@@ -12,7 +12,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from streamsafe.static import footprint
 
-_PLAIN = frozenset({"dataclass", "dataclasses", "final", "runtime_checkable", "total_ordering"})
+_PLAIN = frozenset(
+    {"attr", "attrs", "dataclass", "dataclasses", "final", "runtime_checkable", "total_ordering"}
+)
 """Decorators that give nobody the class."""
 
 

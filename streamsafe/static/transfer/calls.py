@@ -365,7 +365,7 @@ class Calls(Part):
 
 
 MOST_CLASSES = 4
-"""Of how many classes one is told from the others."""
+"""Of so many classes at most it is known which one was picked."""
 
 _HANDED = (Function, Partial, Class, Stream, Event, Context)
 """With one of these a plain function may start something."""

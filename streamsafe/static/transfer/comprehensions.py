@@ -367,7 +367,7 @@ class Comprehensions(Part):
         return UNKNOWN
 
     def consumed(self, st: State, value: Value, site: Site) -> None:
-        """What is yielded to a consumer who is not seen is read on the stream that is current.
+        """An unknown consumer reads what is yielded on the stream that is current.
 
         Inside ``with torch.cuda.stream(s)`` that is ``s``: the context stays entered while the generator is suspended.
         """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 
 import libcst as cst
 
@@ -478,13 +480,13 @@ MAX_LISTED = 3
 _SIMPLE = (cst.Name, cst.Attribute, cst.BinaryOperation, cst.BaseNumber, cst.SimpleString)
 
 
+@lru_cache(maxsize=1024)
 def _as_true(text: str) -> bool | None:
     """Whether a constant counts as true, by its ``repr``; None for one of a library."""
-    if text[:1] in "'\"b":
-        return text.strip("b'\"") != ""
-    if text in ("True", "False"):
-        return text == "True"
-    return text.strip("-0.") != "" if text.strip("-")[:1].isdigit() else None
+    try:
+        return bool(ast.literal_eval(text))
+    except (ValueError, SyntaxError):
+        return None
 
 
 def _is_member(value: Value) -> bool:
