@@ -137,7 +137,7 @@ def _stays(owner: Name, alone: Table, is_opaque: Callable[[Name], bool]) -> bool
     return not any(isinstance(key, str) and key[:1] not in ("@", "*", "[") for key in alone)
 
 
-_UNTOLD = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE, "@left next": NONE}
+_DEFAULTS = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE, "@left next": NONE}
 """What a note says where there is none."""
 
 
@@ -196,7 +196,7 @@ def joined(
             ):
                 table.pop(key, None)
                 continue  # not known on both paths; what was made on one of them is what it is there
-            default = _UNTOLD.get(key) if left and right else None  # type: ignore[call-overload]
+            default = _DEFAULTS.get(key) if left and right else None  # type: ignore[call-overload]
             if key == "@last" and (left if one is None else right).get("@length") == Const(0):
                 default = None  # an empty list has no last one
             if opaque and isinstance(key, str) and key[:1] not in ("@", "*", "["):

@@ -155,7 +155,7 @@ class Attributes(Part):
     def instance_attribute(self, base: Instance, name: str, st: State, node: cst.CSTNode) -> Value:
         """An attribute of an instance: assigned, or found in its class."""
         held = st.store.get((base.name, name))
-        self.threads.reads(st, held, (base.name, name))
+        self.threads.read_by_starter(st, held, (base.name, name))
         if self.run.moved_parameters and (held is None or self.is_parameter(held, st)):
             parameter = self.parameter_of(base.name, st) if held or spelled(hints.PARAMETER, name) else None
             if parameter is not None:

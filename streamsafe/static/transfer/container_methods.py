@@ -91,7 +91,7 @@ class ContainerMethods(Part):
                 return taken
             if name == "join":
                 self.threads.blocks(st, call)
-                self.threads.hears(st)
+                self.threads.learn_from_threads(st)
                 return NONE
             return UNKNOWN
         at_front = name in ("appendleft", "extendleft") or (name == "insert" and call.args[:1] == [Const(0)])

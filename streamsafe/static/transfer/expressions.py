@@ -198,7 +198,7 @@ class Expressions(Part):
         if self.run.renamed and st.graphs and node is not self.run.identified:
             self.replays.reads_name(st, (self.run.stack[-1].frame, node.value), self.call_stack.site(node))
         value = self.lookup(node.value, st)
-        self.threads.reads(st, value)
+        self.threads.read_by_starter(st, value)
         return value
 
     def _literal(self, node: cst.BaseExpression, _: State) -> Value:

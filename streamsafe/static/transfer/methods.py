@@ -123,7 +123,7 @@ class Methods(Part):
     def method_of(self, receiver: Value, name: str, call: Call, st: State) -> Value:
         """A method of one receiver, which is no union."""
         if name in apis.THREAD_WAITS and type(receiver) in (Value, Opaque, Partial, Container):
-            self.threads.hears(st)
+            self.threads.learn_from_threads(st)
         if isinstance(receiver, Api):
             return self.calls.call_api(apis.canonical(f"{receiver.name}.{name}"), call, st)
         verb = _verb_of(receiver, name)

@@ -143,7 +143,7 @@ class RunState:
     """Waits for events of code that is not seen, with the streams that wait."""
     handed_on: set[Hashable] = field(default_factory=set)
     """The places of accesses before a signal to another thread."""
-    told: set[tuple[Name, Hashable]] = field(default_factory=set)
+    published: set[tuple[Name, Hashable]] = field(default_factory=set)
     """What threads that were started have assigned: attributes of objects; of containers that they fill, None."""
     cuda_devices: set[Name] = field(default_factory=set)
     """Objects of unknown kind that are used as CUDA devices somewhere."""

@@ -211,7 +211,7 @@ class Threads(Part):
         st.order.host = host
         st.current = current
         if started is not None:
-            self._note_told(started, st)
+            self._note_published(started, st)
 
     def in_thread(
         self,
@@ -240,7 +240,7 @@ class Threads(Part):
 
     def do_as_completed(self, call: Call, st: State) -> Value:
         """``concurrent.futures.as_completed(fs)``: each is done when it is its turn."""
-        self.hears(st)
+        self.learn_from_threads(st)
         return call.args[0] if call.args else UNKNOWN
 
     def do_wait_futures(self, call: Call, st: State) -> Value:
@@ -250,26 +250,26 @@ class Threads(Part):
 
     def threads_done(self, st: State) -> None:
         """Somebody waited for what runs in other threads: from here on none of them is taken to be at work."""
-        self.hears(st)
+        self.learn_from_threads(st)
         if st.threads:
             st.threads = {t: None for t in st.threads if not isinstance(t, Site)}
 
-    def hears(self, st: State) -> None:
+    def learn_from_threads(self, st: State) -> None:
         """The host learns from another thread, whichever it is, what that has waited for."""
         if THREADS in self.run.carriers:
             st.order.learn(HOST, THREADS)
 
-    def reads(self, st: State, held: Value | None, place: tuple[Name, str] | None = None) -> None:
+    def read_by_starter(self, st: State, held: Value | None, place: tuple[Name, str] | None = None) -> None:
         """Who finds what a thread has left for others, a flag or an element of a list, knows how far that has got."""
-        if not self.run.told or st.order.host:
+        if not self.run.published or st.order.host:
             return
         filled = [v for v in iterate(held) if isinstance(v, Container)] if held is not None else []
-        if (place is not None and (place[0].base(), place[1]) in self.run.told) or any(
-            (v.name.base(), None) in self.run.told for v in filled
+        if (place is not None and (place[0].base(), place[1]) in self.run.published) or any(
+            (v.name.base(), None) in self.run.published for v in filled
         ):
-            self.hears(st)
+            self.learn_from_threads(st)
 
-    def _note_told(self, started: State, st: State) -> None:
+    def _note_published(self, started: State, st: State) -> None:
         """Note what a thread has assigned or filled since it started."""
         for name, table in st.store.objects.items():
             old = started.store.objects.get(name)
@@ -278,7 +278,7 @@ class Threads(Part):
             for key, value in table.items():
                 if old.get(key) != value:
                     attribute = isinstance(key, str) and key[:1] not in ("@", "*", "[")
-                    self.run.told.add((name.base(), key if attribute else None))
+                    self.run.published.add((name.base(), key if attribute else None))
 
     def is_thread(self, value: Instance) -> bool:
         """Whether an object is a thread of a class of the file."""
