@@ -12,7 +12,7 @@ from setuptools.command.build_ext import build_ext
 COMPILED = ["streamsafe/order/forks.py", "streamsafe/order/symbolic.py"]
 """What is compiled beside `streamsafe/static`."""
 
-PURE = "__init__ analyze baseline cache checked discovery modules project reading relevance source".split()
+PURE = "__init__ analyze baseline cache checked discovery fields modules project reading relevance source".split()
 """What stays Python in `streamsafe/static`: what has cached properties, what processes send each other, and what little
 time is spent in."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from streamsafe.order.symbolic import Made
+from streamsafe.static import fields
 from streamsafe.static.concrete import walk
 from streamsafe.static.facts import AMBIENT, AUTOGRAD, HOOK, Assumed, Detail, Site
 from streamsafe.static.interpreter import Interpreter
@@ -39,7 +40,7 @@ def incoming(interpreter: Interpreter, unit: FunctionUnit, st: State) -> list[Va
     site = interpreter.call_stack.site(unit.node)
     for name in outputs:
         gradient = Tensor(Name(name, (id(unit.node),)))
-        st.store[(gradient.name, "@place")] = Const("device")
+        st.store[(gradient.name, fields.PLACE)] = Const("device")
         st.order.add(Made(site, gradient.name, None, True, HOOK, GRADIENT_MADE))
         given.append(gradient)
     for value in st.store.of(context(unit).name).values():
@@ -58,7 +59,7 @@ def context(unit: FunctionUnit) -> Opaque:
 
 def keep(unit: FunctionUnit, instance: Name, st: State) -> None:
     """The graph keeps the context of a pass: nobody else does."""
-    st.store[(instance, "@context")] = context(unit)
+    st.store[(instance, fields.AUTOGRAD_CONTEXT)] = context(unit)
 
 
 def is_function(unit: ClassUnit) -> bool:
@@ -79,11 +80,11 @@ def renew(forward: FunctionUnit, st: State) -> None:
 
 def _recorded_here(st: State, kept: Name) -> None:
     """What ``forward`` has recorded on its stream is recorded on the stream of the node: that is the same one."""
-    recorded = st.store.get((kept, "@recorded on"))
+    recorded = st.store.get((kept, fields.RECORD_STREAM))
     if isinstance(recorded, Tuple) and any(
         s.name == AMBIENT for s in recorded.items if isinstance(s, Stream)
     ):
-        st.store[(kept, "@recorded on")] = Tuple((*recorded.items, Stream(HOOK)))
+        st.store[(kept, fields.RECORD_STREAM)] = Tuple((*recorded.items, Stream(HOOK)))
 
 
 def outgoing(interpreter: Interpreter, unit: FunctionUnit, result: Value, st: State) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import hints, parts
+from streamsafe.static import fields, hints, parts
 from streamsafe.static.values import (
     ANY,
     EACH,
@@ -51,13 +51,6 @@ ROUND = "round"
 """What stands for one round of a loop."""
 
 _OBJECTS = (("[]",), (IDENTITY,))
-
-FIRST = "@first"
-"""Noted of a round before which there was none."""
-
-
-NUMBER_OF_ROUND = "@number of the round"
-"""Noted of a round of a loop whose rounds are followed one by one."""
 
 
 def key_of(value: Value) -> Hashable | None:
@@ -142,16 +135,18 @@ def rounds_of(key: Value) -> Picks:
 def begin(st: State, round_: Name, *, first: bool) -> None:
     """A round of a loop begins."""
     if first:
-        st.store[(round_, FIRST)] = Const(True)
+        st.store.mark(round_, fields.FIRST_ROUND)
     else:
-        st.store.pop((round_, FIRST), None)
+        st.store.pop((round_, fields.FIRST_ROUND), None)
 
 
 def first_of(value: Value, st: State) -> Opaque | None:
     """The element of a loop's first iteration, as the first one of what is iterated over."""
     if not isinstance(value, Opaque) or value.name.site != EACH or value.name.parent is None:
         return None
-    begins = any(isinstance(what, Name) and (what, FIRST) in st.store for _, what in rounds_of(value))
+    begins = any(
+        isinstance(what, Name) and st.store.marked(what, fields.FIRST_ROUND) for _, what in rounds_of(value)
+    )
     return Opaque(value.name.parent.child(0)) if begins else None
 
 
@@ -170,7 +165,8 @@ def in_rounds(value: Value, rounds: Picks) -> Value:
         return Tuple(tuple(in_rounds(v, rounds) for v in value.items))
     if isinstance(value, Partial):
         given = tuple(_given(v, rounds) for v in value.args)
-        return Partial(value.function, given, tuple((k, _given(v, rounds)) for k, v in value.kwargs))
+        kwargs = tuple((k, _given(v, rounds)) for k, v in value.kwargs)
+        return Partial(value.function, given, kwargs, value.grid and _given(value.grid, rounds))
     if isinstance(value, Union):
         return union((in_rounds(v, rounds), g) for v, g in value.alternatives)
     return value

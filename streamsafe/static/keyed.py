@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from streamsafe.static import element_keys, numbers
+from streamsafe.static import element_keys, fields, numbers
 from streamsafe.static.numbers import Bounds, Form
-from streamsafe.static.values import ANY, EACH, EVERY, ITERATED, NUMBER, Name, Number, Object, iterate
+from streamsafe.static.values import ANY, EACH, EVERY, ITERATED, Name, Number, Object, iterate
 
 if TYPE_CHECKING:
     from streamsafe.static.state import State
@@ -78,7 +78,7 @@ def _places(handle: Name, st: State) -> Iterator[tuple[Name, Hashable]]:
         yield handle.parent.base(), handle.site
     for owner, table in st.store.objects.items():
         for key, value in table.items():
-            if type(key) is str and key[:1] in "@*":
+            if type(key) is fields.Field or (type(key) is str and key[:1] in "*"):
                 continue
             if any(isinstance(v, Object) and v.name == handle for v in iterate(value)):
                 yield owner.base(), key
@@ -108,7 +108,7 @@ def _form(key: Hashable, st: State) -> Form | None:
     name = _name(key)
     if name is None:
         return None
-    known = st.store.get((name, NUMBER))
+    known = st.store.get((name, fields.NUMBER))
     return known.form if isinstance(known, Number) else numbers.of_atom(name)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from streamsafe.order.symbolic import Made, Order
-from streamsafe.static import apis, autograd, callers, sequences, stream_terms
+from streamsafe.static import apis, autograd, callers, fields, sequences, stream_terms
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.concrete import walk
 from streamsafe.static.facts import (
@@ -35,7 +35,7 @@ from streamsafe.static.stream_terms import COMMON_METHODS
 from streamsafe.static.transfer.arrays import PINNED_POOL
 from streamsafe.static.transfer.call_stack import MODULE, Activation
 from streamsafe.static.transfer.hooks import (
-    FORWARD_HOOKS,
+    ALL_FORWARD_HOOKS,
     PACKED_IN_A_ROW,
     bound_arguments,
     hook_arguments,
@@ -274,8 +274,8 @@ class Roots:
                 self._unrecorded_siblings(st, entry)
                 self._left_behind(st, entry, earlier)
                 for graph in st.graphs:  # another call is another matter
-                    st.store[(graph, "@entry")] = UNKNOWN
-                    st.store.pop((graph, "@live"), None)
+                    st.store[(graph, fields.CAPTURED_BY)] = UNKNOWN
+                    st.store.pop((graph, fields.REPLAYED_BY), None)
                 st.rebound = {rebound: None for rebound in st.rebound if not rebound.passing}
                 interpreter.lifetimes.release_unreachable(
                     st, interpreter.call_stack.site(unit.node), [result, function]
@@ -330,7 +330,7 @@ class Roots:
         bits = 0
         for value in interpreter.assumed_order.parts_of(st, result):
             if isinstance(value, (Event, Work)) or (
-                isinstance(value, Opaque) and (value.name, "@recorded") in st.store
+                isinstance(value, Opaque) and (value.name, fields.RECORDED_ON) in st.store
             ):
                 bits |= interpreter.run.carriers.bit(value.name)
         known = {made for made, ways in st.order.iterate() if any(way.carriers & bits for way in ways)}
@@ -360,9 +360,9 @@ class Roots:
             sibling = buffer.parent is not None and (buffer.parent.base(), made.timeline) in siblings
             if not given and not sibling:
                 continue
-            recorded = st.store.get((buffer, "@recorded on"))
+            recorded = st.store.get((buffer, fields.RECORD_STREAM))
             on_host = interpreter.tensors.is_host(st, Opaque(buffer))
-            if recorded is not None or on_host or (buffer, "@allocated") in st.store:
+            if recorded is not None or on_host or (buffer, fields.ALLOCATED_ON) in st.store:
                 continue
             bit = interpreter.run.carriers.bit(AMBIENT)
             if all(way.carriers & bit for way in ways):
@@ -401,7 +401,7 @@ class Roots:
                 buffer = made.buffer
                 if made.site not in waited.uncovered or not made.writes or not isinstance(buffer, Name):
                     continue
-                if any((n, "@made") in st.store and not _is_iterated(n) for n in buffer.chain()):
+                if any(st.store.marked(n, fields.CREATED) and not _is_iterated(n) for n in buffer.chain()):
                     continue
                 if buffer == GRADIENTS or all(way.carriers & bit for way in ways):
                     continue
@@ -673,7 +673,7 @@ class Roots:
         """Functions that methods of a class define and register with modules whose calls are not seen."""
         registered: dict[FunctionUnit, Value] = {}
         for table in st.store.objects.values():
-            for value in (table[key] for key in FORWARD_HOOKS if key in table):
+            for value in (table[key] for key in ALL_FORWARD_HOOKS if key in table):
                 for hook in iterate(value):
                     function = hooked(hook)
                     if function is None or function.frame is None:
@@ -924,7 +924,7 @@ class Roots:
             interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
             site = interpreter.call_stack.site(unit.node)
             st.order.add(Made(site, GRADIENTS, None, True, HOOK, GRADIENT_MADE))
-            st.store[(GRADIENTS, "@allocated")] = Stream(HOOK)
+            st.store[(GRADIENTS, fields.ALLOCATED_ON)] = Stream(HOOK)
             args = [*bound, *hook_arguments(registered)]
             receiver = function.receiver
             if receiver is not None:
@@ -1044,7 +1044,7 @@ def _appears(instance: Name, before: State, after: State) -> bool:
     return any(
         old.get(key) == NONE and any(isinstance(v, (Tensor, Opaque)) for v in iterate(value))
         for key, value in after.store.of(instance).items()
-        if isinstance(key, str) and key[:1] != "@"
+        if isinstance(key, str)
     )
 
 
@@ -1054,7 +1054,7 @@ def _news(instance: Name, before: State, after: State, switched: Set[str]) -> bo
     """
     old = before.store.of(instance)
     for key, value in after.store.of(instance).items():
-        if isinstance(key, str) and key.startswith("@"):
+        if type(key) is fields.Field:
             continue
         changed = old.get(key) != value
         if changed and key in switched:

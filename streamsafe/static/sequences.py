@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Set
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import fields
 from streamsafe.static.values import UNKNOWN, Const, Container, Name, Value, alternatives, union
 
 if TYPE_CHECKING:
@@ -14,34 +15,19 @@ if TYPE_CHECKING:
 LIMIT = 12
 """A longer list is known by its summary alone."""
 
-SOME = "@some"
-"""Under this a list keeps whether it holds something."""
-
-FIXED = "@as many"
-"""Under this a list notes that nothing was added or taken out since it was made of no one knows how many."""
-
-COUNTED = "@counted"
-"""Under this a list keeps what stands for its length, until something is added or taken out."""
-
-TIMES = "@times"
-"""Under this a list that was made by ``[x] * n`` keeps ``n``: where it has an element that is not 0."""
-
-BOUNDED = "@bounded"
-"""Under this a deque notes that it holds so many elements at most: what joins it at one end may push one out."""
-
 FEW = 4
 """Of how many streams at most it is known which one is picked."""
 
 
 def length(st: State, container: Container) -> int | None:
     """How many elements there are; None where that is not known."""
-    found = st.store.get((container.name, "@length"))
+    found = st.store.get((container.name, fields.LENGTH))
     return found.value if isinstance(found, Const) and isinstance(found.value, int) else None
 
 
 def is_fixed(st: State, container: Container) -> bool:
     """Whether there are as many elements as there were when it was made, how many it may be."""
-    return (container.name, FIXED) in st.store
+    return st.store.marked(container.name, fields.LENGTH_UNCHANGED)
 
 
 def items(st: State, container: Container) -> list[Value] | None:
@@ -65,15 +51,15 @@ def put(st: State, container: Container, values: list[Value]) -> None:
         del st.store[(container.name, position)]
     for position, value in enumerate(values):
         st.store[(container.name, position)] = value
-    st.store[(container.name, "@length")] = Const(len(values))
-    st.store[(container.name, SOME)] = Const(bool(values))
-    set_end(st, container, FRONT, values[0] if values else None)
-    set_end(st, container, LAST, values[-1] if values else None)
+    st.store[(container.name, fields.LENGTH)] = Const(len(values))
+    st.store[(container.name, fields.HAS_ITEMS)] = Const(bool(values))
+    set_end(st, container, fields.FIRST_ITEM, values[0] if values else None)
+    set_end(st, container, fields.LAST_ITEM, values[-1] if values else None)
 
 
 def _changed(st: State, container: Container) -> None:
     """Something was added or taken out, or may have been."""
-    for noted in (FIXED, COUNTED):
+    for noted in (fields.LENGTH_UNCHANGED, fields.SYMBOLIC_LENGTH):
         st.store.pop((container.name, noted), None)
 
 
@@ -81,33 +67,27 @@ def set_some(st: State, container: Container, value: Value | None) -> None:
     """Whether a list holds something, on the paths on which it does; None where that is not known."""
     _changed(st, container)
     if value is None:
-        st.store.pop((container.name, SOME), None)
+        st.store.pop((container.name, fields.HAS_ITEMS), None)
     else:
-        st.store[(container.name, SOME)] = value
+        st.store[(container.name, fields.HAS_ITEMS)] = value
 
 
 def some(st: State, container: Container) -> list[tuple[bool, Guard]]:
     """Whether there is an element, with the paths on which there is or is not; nothing where that is not known."""
-    found = st.store.get((container.name, SOME))
+    found = st.store.get((container.name, fields.HAS_ITEMS))
     if found is None:
         return []
     return [(v.value is True, g) for v, g in alternatives(found, st.path) if isinstance(v, Const)]
 
 
-FRONT, LAST = "@front", "@last"
-"""Under these it is kept which element was found at the head, and which one is the last, also where it is not known
-how many there are.
-"""
-
-
-def at_end(st: State, container: Container, end: str) -> Value | None:
+def at_end(st: State, container: Container, end: fields.Field[Value]) -> Value | None:
     """The element at one end of a list or queue, which nothing has moved from there since."""
     found = st.store.get((container.name, end))
     here = alternatives(found, st.path) if found is not None else []
     return union(here) if here and all(v != UNKNOWN for v, _ in here) else None
 
 
-def set_end(st: State, container: Container, end: str, value: Value | None) -> None:
+def set_end(st: State, container: Container, end: fields.Field[Value], value: Value | None) -> None:
     """This element is at that end; any, or none, where it is None."""
     _changed(st, container)
     if value is None:
@@ -116,18 +96,18 @@ def set_end(st: State, container: Container, end: str, value: Value | None) -> N
         st.store[(container.name, end)] = value
 
 
-def ends(st: State, container: Container) -> dict[str, Value | None]:
+def ends(st: State, container: Container) -> dict[fields.Field[Value], Value | None]:
     """The elements at both ends, as far as they are known."""
     known = items(st, container)
     if known:
-        return {FRONT: known[0], LAST: known[-1]}
-    return {end: st.store.get((container.name, end)) for end in (FRONT, LAST)}
+        return {fields.FIRST_ITEM: known[0], fields.LAST_ITEM: known[-1]}
+    return {end: st.store.get((container.name, end)) for end in (fields.FIRST_ITEM, fields.LAST_ITEM)}
 
 
 def moved(st: State, container: Container) -> None:
     """Any element may be at either end."""
     _changed(st, container)
-    for end in (FRONT, LAST):
+    for end in (fields.FIRST_ITEM, fields.LAST_ITEM):
         st.store.pop((container.name, end), None)
 
 
@@ -135,7 +115,7 @@ def blur(st: State, container: Container) -> None:
     """Which element stands where is no longer known."""
     set_some(st, container, None)
     moved(st, container)
-    if st.store.pop((container.name, "@length"), None) is not None:
+    if st.store.pop((container.name, fields.LENGTH), None) is not None:
         scatter(st, container)
 
 
@@ -152,16 +132,16 @@ def scatter(st: State, container: Container) -> None:
 
 def keys(st: State, container: Container) -> frozenset[Hashable] | None:
     """The keys of a dict; None where they are not known."""
-    found = st.store.get((container.name, "@keys"))
+    found = st.store.get((container.name, fields.KEYS))
     return found.value if isinstance(found, Const) else None
 
 
 def set_keys(st: State, container: Container, known: Iterable[Hashable] | None) -> None:
     """A dict has these keys from now on, or any."""
     if known is None:
-        st.store.pop((container.name, "@keys"), None)
+        st.store.pop((container.name, fields.KEYS), None)
     else:
-        st.store[(container.name, "@keys")] = Const(frozenset(known))
+        st.store[(container.name, fields.KEYS)] = Const(frozenset(known))
 
 
 def open_to_others(st: State, owner: Name, counts: Set[str]) -> None:
@@ -177,5 +157,5 @@ def open_to_others(st: State, owner: Name, counts: Set[str]) -> None:
 
 def lengths(st: State) -> dict[Name, Value]:
     """The lengths that are known, by list."""
-    found = ((owner, table.get("@length")) for owner, table in st.store.objects.items())
+    found = ((owner, table.get(fields.LENGTH)) for owner, table in st.store.objects.items())
     return {owner: value for owner, value in found if value is not None}

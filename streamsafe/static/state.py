@@ -13,12 +13,14 @@ from typing import NamedTuple, TypeVar, overload
 from streamsafe.order.forks import Forked, differing, meeting
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order, substituted
 from streamsafe.static import element_keys
+from streamsafe.static.fields import Field, Mark
 from streamsafe.static.routes import distinct, distinguishing, entered, few
 from streamsafe.static.tables import EMPTY, Table
 from streamsafe.static.tables import joined as joined_tables
 from streamsafe.static.values import (
     EACH,
     ITERATED,
+    PLAIN,
     Clock,
     Const,
     Name,
@@ -159,7 +161,7 @@ class Store:
             before = self.objects.get(kept, _NOTHING)
             notes = Table()
             for key, value in table.items():
-                if isinstance(key, str) and key.startswith("@"):
+                if type(key) is Field:
                     notes[key] = value
                     continue
                 unset = Opaque(owner.child(key))  # where it was known before, there was no such round
@@ -211,6 +213,15 @@ class Store:
             else:
                 joined.objects.discard(owner)
         return joined
+
+    def mark(self, owner: Name, field: Field[Mark]) -> None:
+        """An object has a field that says no more than that."""
+        self._table(owner)[field] = PLAIN
+
+    def marked(self, owner: Name, field: Field[Mark]) -> bool:
+        """Whether an object has such a field."""
+        table = self.objects.get(owner)
+        return table is not None and field in table
 
     @overload
     def get(self, key: Key) -> Value | None: ...

@@ -6,9 +6,8 @@ from collections.abc import Callable, Hashable
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import element_keys
+from streamsafe.static.fields import ASSUMED_CLASS, FIELDS, ITEMS_REMOVED, KEYS, LAST_ITEM, LENGTH, Field
 from streamsafe.static.values import (
-    NONE,
-    UNKNOWN,
     Const,
     Container,
     Event,
@@ -52,16 +51,14 @@ class Table(dict[Hashable, Value]):
             return found
 
     def leads(self) -> frozenset[Name]:
-        """The objects that what is held leads to, notes apart that are no functions to be called later; the table
+        """The objects that what is held leads to, fields apart that are no functions to be called later; the table
         must not change any more.
         """
         try:
             return self._leads
         except AttributeError:
             held = (
-                v
-                for k, v in self.items()
-                if type(v) is not Const and (type(k) is not str or k[:1] != "@" or _is_called(v))
+                v for k, v in self.items() if type(v) is not Const and (type(k) is not Field or _is_called(v))
             )
             self._leads = frozenset(led_to(held))
             return self._leads
@@ -99,7 +96,7 @@ _SPANS = (Opaque, Tensor, Container, Instance)
 
 
 def _is_called(value: Value) -> bool:
-    """Whether a note is of functions that somebody will call, of hooks for one."""
+    """Whether a field is of functions that somebody will call, of hooks for one."""
     return any(type(v) in (Function, Partial) for v in iterate(value))
 
 
@@ -124,34 +121,30 @@ def _kept_to(table: Table, path: Guard) -> Table:
 
 EMPTY = Table()
 
-_OF_A_PATH = frozenset({"@nonzero", "@bounds", "@taken from"})
-"""Notes of which not all that they say holds when paths have joined."""
+_OF_A_PATH = frozenset(each for each in FIELDS.values() if each.everywhere) | {ITEMS_REMOVED}
+"""Fields of which not all that they say holds when paths have joined."""
 
 
 def _stays(owner: Name, alone: Table, is_opaque: Callable[[Name], bool]) -> bool:
     """Whether an object of which one path knows holds the same when the paths have joined."""
     if not _OF_A_PATH.isdisjoint(alone):
         return False
-    if "@materialized" in alone or not is_opaque(owner):
+    if ASSUMED_CLASS in alone or not is_opaque(owner):
         return True
-    return not any(isinstance(key, str) and key[:1] not in ("@", "*", "[") for key in alone)
-
-
-_DEFAULTS = {"@front": UNKNOWN, "@last": UNKNOWN, "@left": NONE, "@left next": NONE}
-"""What a note says where there is none."""
+    return not any(isinstance(key, str) and key[:1] not in ("*", "[") for key in alone)
 
 
 def _other_event(table: Table) -> Value | None:
     """The event that a container gives for a key on a path which has put it under what may be the same key."""
     held = [v for k, value in table.items() if k == "*" or type(k) is tuple for v in iterate(value)]
-    if "@keys" in table or not held or not all(type(v) is Event for v in held):
+    if KEYS in table or not held or not all(type(v) is Event for v in held):
         return None
     return union((v, ALWAYS) for v in held)
 
 
 def _is_spread(one: Table, other: Table) -> bool:
     """Whether a list has known places on one path, and on the other one any element may stand at any."""
-    return "@length" in one and "*" in other and "@length" not in other
+    return LENGTH in one and "*" in other and LENGTH not in other
 
 
 def joined(
@@ -178,9 +171,9 @@ def joined(
     unlike += [key for key in right if key not in left]
     if not unlike:
         return left
-    known = "@materialized" in left or "@materialized" in right
+    known = ASSUMED_CLASS in left or ASSUMED_CLASS in right
     opaque = not known and is_opaque(owner)
-    taken = ("@taken from" in left and "@length" in left) or ("@taken from" in right and "@length" in right)
+    taken = (ITEMS_REMOVED in left and LENGTH in left) or (ITEMS_REMOVED in right and LENGTH in right)
     taken = taken or _is_spread(left, right) or _is_spread(right, left)
     table = Table(left)
     loose: list[tuple[Value, Guard]] = []
@@ -191,25 +184,26 @@ def joined(
             table.pop(key, None)
             continue  # where it has left, another one may come to stand
         if one is None or other is None:
-            if key in ("@nonzero", "@bounds") or (
-                key in ("@length", "@keys", "@some", "@as many") and left and right
-            ):
-                table.pop(key, None)
-                continue  # not known on both paths; what was made on one of them is what it is there
-            default = _DEFAULTS.get(key) if left and right else None  # type: ignore[call-overload]
-            if key == "@last" and (left if one is None else right).get("@length") == Const(0):
-                default = None  # an empty list has no last one
-            if opaque and isinstance(key, str) and key[:1] not in ("@", "*", "["):
+            default: Value | None = None
+            if type(key) is Field:
+                if key.everywhere or (key.where_known and left and right):
+                    table.pop(key, None)
+                    continue  # not known on both paths; what was made on one of them is what it is there
+                default = key.default if left and right else None
+                if key is LAST_ITEM and (left if one is None else right).get(LENGTH) == Const(0):
+                    default = None  # an empty list has no last one
+            elif opaque and isinstance(key, str) and key[:1] not in ("*", "["):
                 default = Opaque(owner.child(key))  # what it is before anything is assigned to it
             if isinstance(one or other, Stream) and default == Opaque((one or other).name):  # type: ignore[union-attr]
                 default = None  # made on first use: it is this one, whoever was the first
-            if default is None and left and right and not (isinstance(key, str) and key[:1] in ("@", "*")):
+            may_be_same = type(key) is not Field and not (isinstance(key, str) and key[:1] == "*")
+            if default is None and left and right and may_be_same:
                 default = _other_event(right if other is None else left)
             if default is None or default in (one, other):
                 table[key] = one if one is not None else other  # type: ignore[assignment]
                 continue
             one, other = one or default, other or default
-        elif key in ("@length", "@keys", "@bounds"):
+        elif type(key) is Field and key.agreed:
             del table[key]
             continue
         table[key] = either(_along(one, path), left_only, _along(other, path), right_only)

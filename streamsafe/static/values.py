@@ -32,8 +32,6 @@ EVERY = "every one"
 ITERATED = "each element iterated before"
 """What is known of every element since the last loop over all of them."""
 
-STACKED = "@stacked"
-"""Under this an ``ExitStack`` keeps how many of its places are taken."""
 
 MOST_STACKED = 8
 """The places of an ``ExitStack``: of one that takes more nothing is known."""
@@ -344,10 +342,6 @@ class Asked(Const):
         return self if self.device is None else Asked(self.value, renaming(self.device), self.on_host)
 
 
-NUMBER = "@number"
-"""What is kept of an object that is a number: how it is computed."""
-
-
 @dataclass(frozen=True, slots=True)
 class Text(Value):
     """A string made of parts of which some are not known; the parts that are literals are constants."""
@@ -425,12 +419,15 @@ class Partial(Value):
     function: Value
     args: tuple[Value, ...]
     kwargs: tuple[tuple[str, Value], ...]
+    grid: Value | None = None
+    """Of a kernel that is written in Python: what it is launched with."""
 
     def rename(self, renaming: Renaming) -> Value:
         return Partial(
             self.function.rename(renaming),
             tuple(a.rename(renaming) for a in self.args),
             tuple((k, v.rename(renaming)) for k, v in self.kwargs),
+            self.grid and self.grid.rename(renaming),
         )
 
 
@@ -812,6 +809,8 @@ def led_to(values: Iterable[Value]) -> set[Name]:
             left.extend(value.payload)
         elif isinstance(value, (Partial, Generator)):
             left.extend((value.function, *value.args, *(v for _, v in value.kwargs)))
+            if type(value) is Partial and value.grid is not None:
+                left.append(value.grid)
         elif isinstance(value, Function):
             if value.frame is not None:
                 found.add(value.frame)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from streamsafe.static import fields
 from streamsafe.static.facts import Assumed, Finding, Site
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import Object, Tensor, Value, iterate
@@ -81,7 +82,7 @@ class Advice(Part):
     def _is_assumed(self, st: State, value: Value) -> bool:
         """Whether the place of memory is an assumption: nobody sets a default device, or has pinned a NumPy array."""
         return isinstance(value, Object) and (
-            (value.name, "@by default") in st.store or self._is_of_numpy(value)
+            st.store.marked(value.name, fields.DEFAULT_DEVICE) or self._is_of_numpy(value)
         )
 
     def _is_of_numpy(self, value: Object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import concrete, element_keys, operators, sequences
+from streamsafe.static import concrete, element_keys, fields, operators, sequences
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
@@ -93,7 +93,7 @@ class Arithmetic(Part):
             ):
                 return self.concatenated(left, right, node, st)  # nothing but a list is added to a list
         if isinstance(right, Opaque) and operator in operators.DIVIDING:
-            st.store[(right.name, "@nonzero")] = PLAIN  # or this would have raised
+            st.store.mark(right.name, fields.NONZERO)  # or this would have raised
         if any(isinstance(v, Tensor) for v in operands) or (
             any(isinstance(v, Opaque) and self.expressions.is_tensor(st, v) for v in operands)
         ):
@@ -131,7 +131,7 @@ class Arithmetic(Part):
         if unknown:
             made = self.tensors.unsure_operation(st, [left, right], self.call_stack.site(node), "arithmetic")
             if isinstance(made, Opaque):
-                st.store[(made.name, "@there")] = PLAIN  # never None
+                st.store.mark(made.name, fields.NEVER_NONE)
             return made
         return PLAIN if any(isinstance(v, Opaque) for v in operands) else UNKNOWN
 
@@ -165,7 +165,7 @@ class Arithmetic(Part):
             sequences.put(st, made, known)
             sequences.blur(st, made)
             if isinstance(times, Opaque):
-                st.store[(made.name, sequences.TIMES)] = times
+                st.store[(made.name, fields.REPEATS)] = times
         return made
 
     def counts(self, value: Value) -> bool:
@@ -240,13 +240,15 @@ class Arithmetic(Part):
         """This tensor holds booleans: as an index it selects, and the host waits for how many (TM-10)."""
         for inner in iterate(value):
             if isinstance(inner, Object):
-                st.store[(inner.name, "@mask")] = PLAIN
+                st.store.mark(inner.name, fields.BOOLEAN_MASK)
         return value
 
     @staticmethod
     def is_mask(st: State, value: Value) -> bool:
         """Whether a tensor is known to hold booleans."""
-        return any(isinstance(v, Object) and (v.name, "@mask") in st.store for v in iterate(value))
+        return any(
+            isinstance(v, Object) and st.store.marked(v.name, fields.BOOLEAN_MASK) for v in iterate(value)
+        )
 
 
 MOST_NUMBERS = 4

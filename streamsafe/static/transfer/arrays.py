@@ -8,7 +8,7 @@ import libcst as cst
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard
-from streamsafe.static import apis, parts
+from streamsafe.static import apis, fields, parts
 from streamsafe.static.facts import AMBIENT, Assumed, constants
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -222,7 +222,7 @@ class Arrays(Part):
         result = self.tensors.operation(st, operands, call.site, text, library="cupy")
         for made in iterate(result):
             if isinstance(made, Tensor) and not self.memory.place(st, made):
-                st.store[(made.name, "@place")] = Const("device")
+                st.store[(made.name, fields.PLACE)] = Const("device")
         return result
 
     def operands(self, name: str, call: Call, st: State) -> tuple[list[Value], Value | None]:
@@ -303,7 +303,7 @@ class Arrays(Part):
     def do_cupy_pinned(self, call: Call, st: State) -> Value:
         """Pinned memory as an array: a block that another array has left may still be in use by a copy."""
         name = self.objects.fresh(call.node, st, "pinned")
-        st.store[(name, "@place")] = Const("pinned")
+        st.store[(name, fields.PLACE)] = Const("pinned")
         self.run.libraries[name] = "cupy"
         value = Tensor(name, numpy=True)
         self.run.stack[-1].temporaries.append(value)
@@ -340,29 +340,29 @@ class Arrays(Part):
     def do_make_plan(self, call: Call, st: State) -> Value:
         """A plan of cuFFT."""
         name = self.objects.fresh(call.node, st, "plan")
-        st.store[(name, "@plan")] = PLAIN
+        st.store.mark(name, fields.FFT_PLAN)
         return Opaque(name)
 
     def do_make_random(self, call: Call, st: State) -> Value:
         """A random generator of CuPy's, or of NumPy's."""
         name = self.objects.fresh(call.node, st, "generator")
-        st.store[(name, "@random")] = Const(call.text.partition(".")[0])
+        st.store[(name, fields.RANDOM_GENERATOR)] = Const(call.text.partition(".")[0])
         return Opaque(name)
 
     def do_make_pinned_pool(self, call: Call, st: State) -> Value:
         """A pool of pinned memory of the program's own."""
         name = self.objects.fresh(call.node, st, "pool")
-        st.store[(name, "@pinned_pool")] = PLAIN
+        st.store.mark(name, fields.PINNED_POOL)
         return Opaque(name)
 
     def array_maker(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
         """A method of a plan or of a random generator, an operation on the current stream, or of a pinned pool."""
-        if (receiver.name, "@pinned_pool") in st.store and name == "malloc":
+        if st.store.marked(receiver.name, fields.PINNED_POOL) and name == "malloc":
             return self.do_cupy_pinned(call, st)
-        if (receiver.name, "@plan") in st.store and name == "fft" and len(call.args) > 1:
+        if st.store.marked(receiver.name, fields.FFT_PLAN) and name == "fft" and len(call.args) > 1:
             self.tensors.in_place(st, call.args[1], call.args[:1], call.site, "fft()")
             return NONE
-        for library in constants(st.store.get((receiver.name, "@random"))):
+        for library in constants(st.store.get((receiver.name, fields.RANDOM_GENERATOR))):
             if name not in ("seed", "get_state", "set_state", "spawn", "bit_generator"):
                 drawn = Call(call.node, call.site, call.args, call.kwargs, f"{library}.random.{name}")
                 return self.library.verb("host_random" if library == "numpy" else "cupy_function", drawn, st)

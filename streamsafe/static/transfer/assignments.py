@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import element_keys, hints, parts, sequences
+from streamsafe.static import element_keys, fields, hints, parts, sequences
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import GRADIENTS
 from streamsafe.static.state import State
@@ -135,7 +135,7 @@ class Assignments(Part):
                 if self._keeps_gradient(key, st):
                     taken = self.objects.fresh(node, st, "taken")
                     st.rename(lambda name, new=taken: new if name is GRADIENTS else name, {GRADIENTS})  # type: ignore[misc]
-                elif (GRADIENTS, "@allocated") in st.store:
+                elif (GRADIENTS, fields.ALLOCATED_ON) in st.store:
                     self.lifetimes.release(st, GRADIENTS, self.call_stack.site(node))
                 elif isinstance(inner, Span) and element_keys.is_iterated(inner):
                     st.order.drop(GRADIENTS)  # as that of the element before
@@ -151,7 +151,7 @@ class Assignments(Part):
                 and isinstance(value, (Instance, Opaque))
                 and not value.name.parent
             ):
-                st.store[(value.name, "@part of")] = inner
+                st.store[(value.name, fields.PART_OF)] = inner
 
     def _keeps_gradient(self, owner: tuple[Name, Hashable], st: State) -> bool:
         """Whether a name still means the gradient that an attribute is about to lose: no later pass writes that one."""
@@ -191,7 +191,7 @@ class Assignments(Part):
             if (isinstance(v, Tensor) and (v.numpy or not self.subscripts.is_named(keys)))
             or (
                 isinstance(v, Opaque)
-                and (v.name, "@collection") not in st.store
+                and not st.store.marked(v.name, fields.COLLECTION)
                 and (self.looks_like_tensor(keys) or self.subscripts.is_indexed(st, v, base, keys))
             )
         ]
@@ -280,7 +280,7 @@ class Assignments(Part):
                     sequences.blur(st, inner)
                     sequences.set_keys(st, inner, None)
                     for key, old in list(st.store.of(inner.name).items()):
-                        if not (isinstance(key, str) and key.startswith("@")):
+                        if type(key) is not fields.Field:
                             self.containers.lose(st, old)
                             del st.store[(inner.name, key)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from streamsafe.order.edges import Edge
-from streamsafe.static import apis, hints
+from streamsafe.static import apis, fields, hints
 from streamsafe.static.concrete import spelled
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -96,7 +96,7 @@ class AssumedOrder(Part):
         """Whoever is given an event records it where that is needed; given a work with its tensors it waits for it."""
         for held_value in self.parts_of(st, value):
             if isinstance(held_value, Event):
-                st.store[(held_value.name, "@given")] = PLAIN
+                st.store.mark(held_value.name, fields.MAYBE_RECORDED)
             elif isinstance(held_value, Work):
                 for s, guard in self.effects.possible_streams(st, "torch"):
                     st.order.learn(s.name, held_value.name, guard=guard)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Accesses
-from streamsafe.static import apis, element_keys, hints, parts
+from streamsafe.static import apis, element_keys, fields, hints, parts
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import GRADIENTS, MAIN_GRADIENTS
 from streamsafe.static.state import State
@@ -83,7 +83,7 @@ class Attributes(Part):
             if name == apis.MAIN_GRADIENT:
                 return self.main_gradient(base)
             if name == "param_groups":  # where capturable may be set later
-                st.store.pop((base.name, "@uncapturable"), None)
+                st.store.pop((base.name, fields.NOT_CAPTURABLE), None)
             if name in apis.VIEW_ATTRIBUTES and (
                 self.expressions.is_tensor(st, base) or name in ("data", "mT")
             ):
@@ -207,7 +207,7 @@ class Attributes(Part):
         Two parameters of one loop over the same list are not the same memory; another loop reaches them again. What
         was brought to the host has its gradient there, which no backward pass of the device writes.
         """
-        if (owner.name, "@brought") in st.store:
+        if st.store.marked(owner.name, fields.COPIED_TO_HOST):
             there = Tensor(owner.name.child("gradient"))
             self.memory.set_place(st, there, "pageable")
             return there
@@ -232,7 +232,9 @@ class Attributes(Part):
     @staticmethod
     def is_parameter(value: Value, st: State) -> bool:
         """Whether a tensor was made a parameter."""
-        return any(isinstance(v, Object) and (v.name, "@parameter") in st.store for v in iterate(value))
+        return any(
+            isinstance(v, Object) and st.store.marked(v.name, fields.MODULE_PARAMETER) for v in iterate(value)
+        )
 
     def parameter_of(self, module: Name, st: State) -> Value | None:
         """A parameter of a module as loops over all of them have left it; None where none has changed them."""
@@ -277,6 +279,6 @@ class Attributes(Part):
                 yield name, name
                 for parts_ in ("modules()", "children()"):
                     yield name.child(parts_).child(ITERATED), name.child(parts_).child(EACH)
-                holder = st.store.get((name, "@part of"))
+                holder = st.store.get((name, fields.PART_OF))
                 if isinstance(holder, Object):
                     stack.append(holder.name)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.static import apis, element_keys, parts, sequences
+from streamsafe.static import apis, element_keys, fields, parts, sequences
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -167,7 +167,7 @@ class BuiltinFunctions(Part):
         names = [k.name for k in (kind.items if isinstance(kind, Tuple) else (kind,)) if isinstance(k, Api)]
         if value == NONE and names:
             return Const(False)
-        made_by = st.store.get((value.name, "@class")) if isinstance(value, Object) else None
+        made_by = st.store.get((value.name, fields.CLASS_NAME)) if isinstance(value, Object) else None
         if made_by in [Const(n) for n in names]:
             return Const(True)
         if isinstance(value, (Stream, Event, Work, Context)) and names:
@@ -186,8 +186,8 @@ class BuiltinFunctions(Part):
         if isinstance(value, Instance) and isinstance(kind, Class):
             return Const(value.unit is kind.unit) if value.unit is kind.unit else PLAIN
         if isinstance(value, Opaque):
-            if (value.name, "@kind") in st.store and names:
-                return Const(st.store[(value.name, "@kind")] in [Const(n) for n in names])
+            if (value.name, fields.BUILTIN_TYPE) in st.store and names:
+                return Const(st.store[(value.name, fields.BUILTIN_TYPE)] in [Const(n) for n in names])
             if names and all(n.endswith(".Stream") for n in names) and self.is_used_as_stream(value, st):
                 return Const(True)
             return Opaque(value.name.child(f"isinstance {names}"))
@@ -337,7 +337,7 @@ class BuiltinFunctions(Part):
         """``weakref.ref(x)``: called, it gives the object, which it does not keep alive."""
         name = self.objects.fresh(call.node, st, "reference")
         self.run.closed.add(name)
-        st.store[(name, "@refers to")] = call.args[0] if call.args else UNKNOWN
+        st.store[(name, fields.REFERENT)] = call.args[0] if call.args else UNKNOWN
         return Opaque(name)
 
     def do_setattr(self, call: Call, st: State) -> Value:
@@ -353,8 +353,6 @@ class BuiltinFunctions(Part):
             return Class(value.unit)
         if isinstance(value, (Container, Tuple)):
             return Api("builtins.list")
-        if isinstance(value, Opaque):
-            return Api("builtins.list") if (value.name, "@sequence") in st.store else UNKNOWN
         return UNKNOWN
 
     def do_super(self, call: Call, st: State) -> Value:

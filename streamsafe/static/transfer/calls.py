@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, hints, sequences
+from streamsafe.static import apis, fields, hints, sequences
 from streamsafe.static.concrete import spelled
 from streamsafe.static.state import State
-from streamsafe.static.transfer.hooks import AFTER_FORWARD, BEFORE_FORWARD
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import UNNAMED_REST, UNPLACED, Call
 from streamsafe.static.transfer.unseen import callable_text
@@ -95,7 +94,7 @@ class Calls(Part):
                 call.starred = not (isinstance(value, Container) and sequences.keys(st, value) is not None)
                 if isinstance(value, Container):
                     for key, held in list(st.store.of(value.name).items()):
-                        if isinstance(key, str) and not key.startswith(("@", "*")):
+                        if isinstance(key, str) and not key.startswith("*"):
                             call.kwargs[key] = held
                     if call.starred:
                         call.kwargs[UNNAMED_REST] = value
@@ -198,18 +197,17 @@ class Calls(Part):
 
     def _call_one(self, function: Value, call: Call, st: State) -> Value:
         if isinstance(function, Function):
-            compiled = self.kernel_launches.compiled(function.unit, launched="@grid" in call.kwargs)
+            compiled = self.kernel_launches.compiled(function.unit, launched=call.grid is not None)
             if compiled is not None:
                 return self.kernel_launches.launch_compiled(function.unit, compiled, call, st)
-            call.kwargs.pop("@grid", None)
             return self.functions.call_function(
                 function, call.args, call.kwargs, st, call.node, starred=call.starred
             )
         if isinstance(function, (Opaque, Instance)):
-            captured = st.store.get((function.name, "@graphed"))
+            captured = st.store.get((function.name, fields.GRAPHED_CALLABLE))
             if captured is not None:
                 return self.tensor_functions.call_graphed(captured, call, st)
-            if (referred := st.store.get((function.name, "@refers to"))) is not None:
+            if (referred := st.store.get((function.name, fields.REFERENT))) is not None:
                 return referred
             if isinstance(function, Opaque):
                 self.replays.module_called(st, function, call.site, rounds=self.rounds_around())
@@ -217,8 +215,8 @@ class Calls(Part):
         if isinstance(function, Partial):
             if function.function == GRAPHED:
                 return self.tensor_functions.call_graphed(function.args[0], call, st)
-            if function.kwargs[:1] and function.kwargs[0][0] == "@grid":
-                call.kwargs["@grid"] = function.kwargs[0][1]
+            if function.grid is not None:
+                call.grid = function.grid
                 return self._call_one(function.function, call, st)
             merged = Call(
                 call.node,
@@ -241,11 +239,11 @@ class Calls(Part):
                 if method is not None:
                     bound = Function(method, None, function)
                     self.replays.module_runs(st, function, call.everything(), call.site)
-                    self.hooks.run_forward_hooks(BEFORE_FORWARD, function, call, [], st)
+                    self.hooks.run_forward_hooks(fields.PRE_FORWARD_HOOKS, function, call, [], st)
                     result = self.functions.call_function(
                         bound, call.args, call.kwargs, st, call.node, starred=call.starred
                     )
-                    self.hooks.run_forward_hooks(AFTER_FORWARD, function, call, [result], st)
+                    self.hooks.run_forward_hooks(fields.FORWARD_HOOKS, function, call, [result], st)
                     self.gradients.called_for(st, function, result, call.everything())
                     return result
         if isinstance(function, Context) and function.kind == "nothing" and len(call.args) == 1:
@@ -260,16 +258,16 @@ class Calls(Part):
             return self.methods.method_of(Opaque(function.name.parent), str(function.name.site), call, st)
         if not isinstance(function, Opaque):
             return self.unseen.unmodelled(function, call, st)
-        self.hooks.run_forward_hooks(BEFORE_FORWARD, function, call, [], st)
+        self.hooks.run_forward_hooks(fields.PRE_FORWARD_HOOKS, function, call, [], st)
         result = self.unseen.unmodelled(function, call, st)
-        self.hooks.run_forward_hooks(AFTER_FORWARD, function, call, [result], st)
+        self.hooks.run_forward_hooks(fields.FORWARD_HOOKS, function, call, [result], st)
         self.gradients.called_for(st, function, result, call.everything())
         self.hooks.save_for_backward(st, call.site, f"{callable_text(function, call)}()")
         return result
 
     def call_in_turn(self, modules: Container, call: Call, st: State) -> Value:
         """``Sequential(...)(x)``: each module is given what the one before it has made."""
-        handed = (self.run.stack[-1].frame, f"@handed on at {id(call.node)}")
+        handed = (self.run.stack[-1].frame, fields.PASSED_ON)
         st.store[handed] = call.args[0] if call.args else UNKNOWN
 
         def body(module: Value, state: State) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Accesses, Guard, Made, Way
+from streamsafe.static import fields
 from streamsafe.static.facts import AMBIENT, COPIES, GRADIENTS, PASS, Assumed, Detail, Site
 from streamsafe.static.state import Capture, State
 from streamsafe.static.transfer.part import Part
@@ -14,7 +15,6 @@ from streamsafe.static.transfer.replays import rows_used
 from streamsafe.static.values import (
     EACH,
     NONE,
-    PLAIN,
     Const,
     Event,
     Graph,
@@ -106,16 +106,18 @@ class Captures(Part):
         if capture.graph is not None:
             self.graph_reset(st, capture.graph)
             st.graphs[capture.graph] = self.graph_memory.inputs(st)
-            st.store[(capture.graph, "@entry")] = Const(self.run.entry)
+            st.store[(capture.graph, fields.CAPTURED_BY)] = Const(self.run.entry)
             if self.run.entry in self.run.cut_short:  # what it replaces itself was not all seen
-                st.store[(capture.graph, "@cut short")] = PLAIN
-            st.store[(capture.graph, "@uses")] = self.uses(st)
+                st.store.mark(capture.graph, fields.PARTLY_SEEN)
+            st.store[(capture.graph, fields.GRAPH_USES)] = self.uses(st)
             if capture.modules:
-                st.store[(capture.graph, "@modules")] = Tuple(tuple(map(Opaque, capture.modules)))
+                st.store[(capture.graph, fields.CALLED_MODULES)] = Tuple(tuple(map(Opaque, capture.modules)))
             if any(a.unit is not None and a.unit.name == "__init__" for a in self.run.stack):
-                st.store[(capture.graph, "@there from the start")] = PLAIN
+                st.store.mark(capture.graph, fields.CAPTURED_IN_INIT)
             if capture.external:
-                st.store[(capture.graph, "@records")] = Tuple(tuple(map(Event, capture.external)))
+                st.store[(capture.graph, fields.EXTERNAL_RECORDS)] = Tuple(
+                    tuple(map(Event, capture.external))
+                )
             self.graph_memory.freed_in_capture(st, capture)
             self.graph_memory.displaced_inputs(st, capture.graph, capture)
             self.replays.join_pool(st, capture.graph)
@@ -151,15 +153,15 @@ class Captures(Part):
         """The graph holds nothing any more, or something else."""
         st.graphs.pop(graph, None)
         for key in (
-            "@uses",
-            "@freed",
-            "@taken",
-            "@records",
-            "@modules",
-            "@captures",
-            "@there from the start",
-            "@dropped",
-            "@cut short",
+            fields.GRAPH_USES,
+            fields.FREED_MEMORY,
+            fields.REUSED_MEMORY,
+            fields.EXTERNAL_RECORDS,
+            fields.CALLED_MODULES,
+            fields.CAPTURE_ORDER,
+            fields.CAPTURED_IN_INIT,
+            fields.GRADIENTS_DROPPED,
+            fields.PARTLY_SEEN,
         ):
             st.store.pop((graph, key), None)
         st.rebound = {r: None for r in st.rebound if r.graph != graph}
@@ -183,10 +185,10 @@ class Captures(Part):
                     return
                 st.order.obey(edges.replay(inner.name, s.name, HOST, self.run.table), guard & way)
                 self.replays.share_pool(st, inner.name, s, guard & way, site)
-                for use in iterate(st.store.get((inner.name, "@uses"), NONE)):
+                for use in iterate(st.store.get((inner.name, fields.GRAPH_USES), NONE)):
                     self._repeat(st, use, s, guard & way, site)
                 st.order.obey(edges.replayed(inner.name, s.name), guard & way)
-            for record in iterate(st.store.get((inner.name, "@records"), NONE)):
+            for record in iterate(st.store.get((inner.name, fields.EXTERNAL_RECORDS), NONE)):
                 for event in record.items if isinstance(record, Tuple) else ():
                     self.effects.record(st, event, stream, library, site)  # type: ignore[arg-type]
         self.effects.explain(
@@ -197,10 +199,10 @@ class Captures(Part):
         """The accesses of a capture happen, on the stream of the launch."""
         for tensor, writes, assumed, tags in sorted(rows_used(uses), key=lambda row: row[1]):
             target = tensor if tensor.name.base() in self.run.tensorish else Opaque(tensor.name)
-            if writes and (target.name, "@captured") in st.store:
+            if writes and (target.name, fields.ALLOCATED_IN_CAPTURE) in st.store:
                 self.replays.output_replayed(st, target.name)
-                if (target.name, "@kept") in st.store:
-                    st.store[(target.name, "@replayed over")] = PLAIN
+                if st.store.marked(target.name, fields.KEPT_IN_CONTAINER):
+                    st.store.mark(target.name, fields.OVERWRITTEN_BY_REPLAY)
             self.accesses.touch(
                 st, target, site, "replay()", writes, stream, guard, assumed, tags - PASS | {"replay"}
             )
@@ -233,16 +235,17 @@ class Captures(Part):
     def capture_record(self, st: State, event: Name, stream: Name) -> None:
         """An event recorded on a capturing stream takes part; re-recorded elsewhere it no longer does."""
         if st.capture is None:
-            st.store.pop((event, "@captured in"), None)
+            st.store.pop((event, fields.CAPTURED_IN), None)
             return
         members = st.capture.members
-        if (event, "@external") in st.store:  # each replay records it, for whoever waits outside (GC-21)
+        if st.store.marked(event, fields.EXTERNAL_EVENT):
+            # each replay records it, for whoever waits outside (GC-21)
             if stream in members:
                 others = (e for e in st.capture.external if e is not event)
                 st.capture = replace(st.capture, external=(*others, event))
             return
-        if stream in members and (event, "@may be external") not in st.store:
-            st.store[(event, "@captured in")] = Const(self.run.entry)
+        if stream in members and not st.store.marked(event, fields.MAYBE_EXTERNAL):
+            st.store[(event, fields.CAPTURED_IN)] = Const(self.run.entry)
         if stream in members:
             st.capture = replace(st.capture, members=members | {event})
         elif event in members:
@@ -262,13 +265,13 @@ class Captures(Part):
                 self.forbidden(st, "unjoined-capture-stream", site, f"{who} waits", assumed, tag="isolation")
             st.capture = replace(capture, members=capture.members | {stream})
             return
-        if not is_stream and (source, "@external") in st.store:
+        if not is_stream and st.store.marked(source, fields.EXTERNAL_EVENT):
             return
         if stream not in capture.members or source == stream:
             return
         if is_stream and self.is_foreign_stream(source):
             return
-        if not is_stream and (source, "@recorded") not in st.store:
+        if not is_stream and (source, fields.RECORDED_ON) not in st.store:
             return
         what = self.accesses.timeline_text(source) if is_stream else "an event recorded outside the capture"
         self.forbidden(st, "unjoined-capture-stream", site, f"waits for {what}", tag="isolation")
@@ -276,7 +279,7 @@ class Captures(Part):
     def captured_event(self, st: State, events: Iterable[Name], site: Site, what: str) -> None:
         """Outside its capture an ordinary event that was recorded in it is none (GC-20)."""
         for event in events:
-            if st.store.pop((event, "@captured in"), None) == Const(self.run.entry):
+            if st.store.pop((event, fields.CAPTURED_IN), None) == Const(self.run.entry):
                 self.accesses.violation(
                     st,
                     "unjoined-capture-stream",
@@ -369,9 +372,9 @@ class Captures(Part):
         for inner, _ in alternatives(graph, st.path):
             if not isinstance(inner, (Graph, Opaque)):
                 continue
-            dropped = st.store.get((inner.name, "@dropped"))
+            dropped = st.store.get((inner.name, fields.GRADIENTS_DROPPED))
             if isinstance(dropped, Const):
-                st.store[(GRADIENTS, "@stale")] = Const((dropped.value, site))
+                st.store[(GRADIENTS, fields.STALE_GRADIENTS)] = Const((dropped.value, site))
             for rebound in [
                 r for r in st.rebound if r.graph == inner.name and not st.path.contradicts(r.guard)
             ]:
@@ -386,7 +389,9 @@ class Captures(Part):
                         ("the replay still reads the tensor that was captured", site),
                     ],
                     memory=rebound.memory,
-                    assumed=Assumed.POSSIBLE if (inner.name, "@cut short") in st.store else Assumed.NOTHING,
+                    assumed=Assumed.POSSIBLE
+                    if st.store.marked(inner.name, fields.PARTLY_SEEN)
+                    else Assumed.NOTHING,
                 )
 
     def graph_of(self, st: State, value: Value) -> Value:

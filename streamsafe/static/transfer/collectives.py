@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import hints
+from streamsafe.static import fields, hints
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import Assumed
 from streamsafe.static.state import State
@@ -60,7 +60,7 @@ class Collectives(Part):
         if name == "_coalescing_manager":  # one work for all that is enqueued inside, there once they are
             work = self.objects.fresh(call.node, st, "work")
             self.run.own_events.add(work)
-            st.store[(work, "@coalesces on")] = Stream(self._communication(call, name))
+            st.store[(work, fields.COALESCED_ON)] = Stream(self._communication(call, name))
             return Work(work)
         flag = call.kwargs.get("async_op")
         if flag is not None and not isinstance(flag, Const):

@@ -9,7 +9,7 @@ from functools import partial
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import concrete, element_keys, sequences
+from streamsafe.static import concrete, element_keys, fields, sequences
 from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.numbers import SLOT_ROUNDS
 from streamsafe.static.state import State
@@ -99,7 +99,7 @@ class Comprehensions(Part):
             alike = (
                 len({event.name.base() for event in events}) == 1 < len(events) == len(list(iterate(value)))
             )
-            if alike and all(st.store.of(event.name).keys() <= {"@made"} for event in events):
+            if alike and all(st.store.of(event.name).keys() <= {fields.CREATED} for event in events):
                 st.store[(made.name, key)] = min(events, key=lambda event: event.name.age)
 
     def _selected_by(self, conditions: Sequence[cst.CompIf], st: State) -> Picks:

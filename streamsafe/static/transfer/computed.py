@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import concrete, element_keys, numbers, parts, sequences
+from streamsafe.static import concrete, fields, numbers, parts, sequences
 from streamsafe.static.numbers import Derived, Form
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
-from streamsafe.static.transfer.predicates import BOUNDS
 from streamsafe.static.values import (
     ANY,
     EACH,
-    NUMBER,
     PLAIN,
     UNKNOWN,
     Api,
@@ -42,9 +40,6 @@ if TYPE_CHECKING:
 
 LENGTH = "len"
 """What the length of something that is not seen made, or has grown, is called."""
-
-COUNT = "@count"
-"""Under this is kept how many elements a tensor of one dimension was made with."""
 
 _OPERATORS: dict[type[cst.CSTNode], str] = {
     cst.Add: "+",
@@ -73,7 +68,7 @@ class Computed(Part):
             return self._either(alternatives(value, st.path), st)
         if not isinstance(value, Opaque) or value.name.is_older():
             return None
-        known = st.store.get((value.name, NUMBER))
+        known = st.store.get((value.name, fields.NUMBER))
         if known is not None:
             return known.form if isinstance(known, Number) else None
         atom = self.atom(value.name, value)
@@ -85,7 +80,7 @@ class Computed(Part):
         for atom in form.atoms() if form is not None else ():
             round_ = atom.args[0] if isinstance(atom, Derived) and atom.kind == "walk" else None
             if isinstance(round_, Name) and not round_.is_older():
-                known = st.store.get((round_, element_keys.NUMBER_OF_ROUND))
+                known = st.store.get((round_, fields.ROUND_NUMBER))
                 if isinstance(known, Const) and form is not None:
                     form = form.replaced(atom, numbers.number(known.value))
         return form
@@ -139,9 +134,9 @@ class Computed(Part):
         form = numbers.combined(sign, one, other) if one is not None and other is not None else None
         if isinstance(result, Opaque):
             if form is not None:
-                st.store[(result.name, NUMBER)] = Number(..., form)
+                st.store[(result.name, fields.NUMBER)] = Number(..., form)
             elif result.name.parent is not None:  # named by its operands: with others it is another number
-                st.store[(result.name, NUMBER)] = PLAIN
+                st.store[(result.name, fields.NUMBER)] = PLAIN
             return result
         return Number(result.value, form) if form is not None else result
 
@@ -187,8 +182,11 @@ class Computed(Part):
         """A number that a tensor is asked for: how many elements it has, how long it is."""
         if not isinstance(receiver, (Tensor, Opaque)) or parts.bare(receiver.part) is not None:
             return PLAIN
-        if name in ("numel", "nelement", "__len__", LENGTH) and (receiver.name, COUNT) in st.store:
-            return st.store[(receiver.name, COUNT)]
+        if (
+            name in ("numel", "nelement", "__len__", LENGTH)
+            and (receiver.name, fields.ELEMENT_COUNT) in st.store
+        ):
+            return st.store[(receiver.name, fields.ELEMENT_COUNT)]
         atom = self.atom(receiver.name.child(f"{name.strip('_')}()"), receiver)
         return Number(..., numbers.of_atom(atom)) if atom is not None else PLAIN
 
@@ -229,14 +227,14 @@ class Computed(Part):
     def _number_index(self, index: Value, iterable: Value, round_: Name, st: State, *, first: bool) -> None:
         form = self._round_index(iterable, round_, st) if isinstance(index, Opaque) else None
         if form is not None and isinstance(index, Opaque):
-            st.store[(index.name, NUMBER)] = Number(..., form)
+            st.store[(index.name, fields.NUMBER)] = Number(..., form)
             begin, _, step = self._steps(iterable, st)
             least = (begin + step).least() if begin is not None and step is not None else None
             begun = begin.constant() if begin is not None else None
             if first and begun is not None:
-                st.store[(index.name, BOUNDS)] = Const((begun, begun))
+                st.store[(index.name, fields.BOUNDS)] = Const((begun, begun))
             elif not first and least is not None:
-                st.store[(index.name, BOUNDS)] = Const((least, None))
+                st.store[(index.name, fields.BOUNDS)] = Const((least, None))
 
     def number_of(self, count: int, iterable: Value, round_: Name, st: State) -> Const:
         """The index that a round gives of which the count is known."""

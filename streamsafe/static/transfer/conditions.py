@@ -8,7 +8,7 @@ from functools import reduce
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import numbers
+from streamsafe.static import fields, numbers
 from streamsafe.static.facts import CROWDED_PATHS
 from streamsafe.static.operators import as_form, without_implied
 from streamsafe.static.state import Ordered, State
@@ -74,11 +74,11 @@ class Conditions(Part):
 
     def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes:
         """The two outcomes of a condition that may be tested again."""
-        asked = st.store.get((names[0], "@asked")) if names else None
+        asked = st.store.get((names[0], fields.QUERY)) if names else None
         if isinstance(asked, Const) and isinstance(key, tuple):
             # asked again within a call or a round, an unseen question has the same answer
             key, names = (key[0], asked.value, *key[2:]), (Name(asked.value),)
-        if names and key == ("truth", names[0]) and (names[0], "@nonzero") in st.store:
+        if names and key == ("truth", names[0]) and st.store.marked(names[0], fields.NONZERO):
             return [(True, ALWAYS)]
         known = self.run.conditions.get(key)
         if known is not None:

@@ -10,15 +10,13 @@ import libcst as cst
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import HOST, Made
-from streamsafe.static import element_keys, sequences
+from streamsafe.static import element_keys, fields, sequences
 from streamsafe.static.state import State
-from streamsafe.static.transfer.memory import KEPT
 from streamsafe.static.transfer.methods import _MODULE_ITSELF
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import (
     NONE,
-    PLAIN,
     UNKNOWN,
     Api,
     Const,
@@ -95,7 +93,7 @@ class ContainerMethods(Part):
                 return NONE
             return UNKNOWN
         at_front = name in ("appendleft", "extendleft") or (name == "insert" and call.args[:1] == [Const(0)])
-        last = sequences.ends(st, receiver)[sequences.LAST] if at_front else None
+        last = sequences.ends(st, receiver)[fields.LAST_ITEM] if at_front else None
         if name in _MOVING:
             sequences.moved(st, receiver)
         if name in ("append", "add", "appendleft", "insert", "put", "push"):
@@ -109,7 +107,7 @@ class ContainerMethods(Part):
                     )
                     continue
                 for kept, _ in self.memory.tensors_in(st, value):
-                    st.store[(kept.name, KEPT)] = PLAIN
+                    st.store.mark(kept.name, fields.KEPT_IN_CONTAINER)
             self.containers.extend_container(st, receiver, Tuple(tuple(map(rows, call.args[-1:]))))
             grown = sequences.items(st, receiver)
             if at_front and grown is not None:
@@ -118,8 +116,8 @@ class ContainerMethods(Part):
                 name in _MOVING
             ):  # what was last stays so; what is first is known only of one that was put there
                 sequences.scatter(st, receiver)
-                sequences.set_end(st, receiver, sequences.FRONT, rows(call.args[-1]) if at_front else None)
-                sequences.set_end(st, receiver, sequences.LAST, last)
+                sequences.set_end(st, receiver, fields.FIRST_ITEM, rows(call.args[-1]) if at_front else None)
+                sequences.set_end(st, receiver, fields.LAST_ITEM, last)
             return NONE
         if (
             name == "rotate"
@@ -156,10 +154,10 @@ class ContainerMethods(Part):
             elif at_front:
                 sequences.blur(st, receiver)
                 sequences.scatter(st, receiver)
-                sequences.set_end(st, receiver, sequences.LAST, last)
+                sequences.set_end(st, receiver, fields.LAST_ITEM, last)
             return NONE
         if name in ("pop", "popleft", "popitem"):
-            st.store[(receiver.name, "@taken from")] = PLAIN
+            st.store.mark(receiver.name, fields.ITEMS_REMOVED)
         if name in ("pop", "popleft", "popitem"):
             position = -1 if name == "pop" and not call.args else 0 if name == "popleft" else None
             if call.args and isinstance(call.args[0], Const) and type(call.args[0].value) is int:
@@ -179,10 +177,10 @@ class ContainerMethods(Part):
         if name in ("clear",):
             for value in self.containers.held(receiver, st):
                 self.containers.lose(st, value)
-            for held in [k for k in st.store.of(receiver.name) if not str(k).startswith("@")]:
+            for held in [k for k in st.store.of(receiver.name) if type(k) is not fields.Field]:
                 del st.store[(receiver.name, held)]
             if receiver.kind != "dict":
-                st.store[(receiver.name, "@length")] = Const(0)
+                st.store[(receiver.name, fields.LENGTH)] = Const(0)
                 sequences.set_some(st, receiver, Const(False))
             return NONE
         if name == "items":
@@ -227,14 +225,14 @@ class ContainerMethods(Part):
         if len(there) == 2 and there[0][0] is not there[1][0]:
             st.assume(next(guard for some, guard in there if some))
         known = sequences.items(st, container)
-        first = sequences.at_end(st, container, sequences.FRONT) if position == 0 else None
-        last = sequences.at_end(st, container, sequences.LAST)
+        first = sequences.at_end(st, container, fields.FIRST_ITEM) if position == 0 else None
+        last = sequences.at_end(st, container, fields.LAST_ITEM)
         sequences.moved(st, container)
         if known is None or position is None or not -len(known) <= position < len(known):
             value = first or (last if position == -1 else None) or self.containers.any_element(container, st)
             sequences.blur(st, container)
             if position == 0:
-                sequences.set_end(st, container, sequences.LAST, last)
+                sequences.set_end(st, container, fields.LAST_ITEM, last)
             self.lifetimes.taken_out(st, container, value)
             return value
         value = known.pop(position)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import element_keys, parts, sequences
+from streamsafe.static import element_keys, fields, parts, sequences
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
@@ -95,11 +95,11 @@ class Containers(Part):
         if exact:
             for position, value in enumerate(items):
                 st.store[(name, position)] = value
-            st.store[(name, "@length")] = Const(len(items))
+            st.store[(name, fields.LENGTH)] = Const(len(items))
             sequences.set_some(st, Container(name, kind), Const(bool(items)) if kind != "dict" else None)
             if items:
-                sequences.set_end(st, Container(name, kind), sequences.FRONT, items[0])
-                sequences.set_end(st, Container(name, kind), sequences.LAST, items[-1])
+                sequences.set_end(st, Container(name, kind), fields.FIRST_ITEM, items[0])
+                sequences.set_end(st, Container(name, kind), fields.LAST_ITEM, items[-1])
             self.joins(Container(name, kind), items)
         elif items:
             st.store[(name, "*")] = union((v, ALWAYS) for v in items)
@@ -109,7 +109,7 @@ class Containers(Part):
 
     def held(self, container: Object, st: State, index: Hashable = None) -> list[Value]:
         """Everything a container is known to hold, or what of it may be held under a key."""
-        held = [(k, v) for k, v in st.store.of(container.name).items() if type(k) is not str or k[:1] != "@"]
+        held = [(k, v) for k, v in st.store.of(container.name).items() if type(k) is not fields.Field]
         return [v for k, v in held if index is None or k == "*" or not element_keys.apart(k, index)]
 
     def any_element(self, value: Value, st: State) -> Value:
@@ -195,20 +195,20 @@ class Containers(Part):
                 self.lifetimes.put_back(st, value, inner)
             self.joins(inner, new)
             known = sequences.items(st, inner) if base is inner and exact is not None else None
-            bounded = (inner.name, sequences.BOUNDED) in st.store
+            bounded = st.store.marked(inner.name, fields.MAXLEN)
             if known is not None and not bounded and len(known) + len(new) <= sequences.LIMIT:
                 sequences.put(st, inner, [*known, *new])
                 continue
-            held = st.store.get((inner.name, sequences.SOME))
-            front = new[0] if known == [] else sequences.ends(st, inner)[sequences.FRONT]
+            held = st.store.get((inner.name, fields.HAS_ITEMS))
+            front = new[0] if known == [] else sequences.ends(st, inner)[fields.FIRST_ITEM]
             sequences.blur(st, inner)
             sequences.set_some(st, inner, Const(True) if exact else held if exact == [] else None)
             old = st.store.get((inner.name, "*"))
             st.store[(inner.name, "*")] = union(
                 [*([(old, ALWAYS)] if old is not None else []), *((v, ALWAYS) for v in new)]
             )
-            sequences.set_end(st, inner, sequences.FRONT, None if bounded else front)
-            sequences.set_end(st, inner, sequences.LAST, new[-1] if base is inner and exact else None)
+            sequences.set_end(st, inner, fields.FIRST_ITEM, None if bounded else front)
+            sequences.set_end(st, inner, fields.LAST_ITEM, new[-1] if base is inner and exact else None)
 
     def lose(self, st: State, value: Value) -> None:
         """These objects may have lost their last name."""
@@ -223,12 +223,12 @@ class Containers(Part):
     def holds_something(self, whole: Value, st: State) -> None:
         """Who had, or replaced, an element of it by a number has not raised: there is one."""
         if isinstance(whole, Opaque):
-            st.store[(whole.name, "@nonzero")] = PLAIN
+            st.store.mark(whole.name, fields.NONZERO)
         elif isinstance(whole, Container) and sequences.length(st, whole) is None:
-            st.store[(whole.name, sequences.SOME)] = Const(True)
-            times = st.store.get((whole.name, sequences.TIMES))
+            st.store[(whole.name, fields.HAS_ITEMS)] = Const(True)
+            times = st.store.get((whole.name, fields.REPEATS))
             if isinstance(times, Opaque):
-                st.store[(times.name, "@nonzero")] = PLAIN
+                st.store.mark(times.name, fields.NONZERO)
 
 
 MOST_WAYS_TO_PICK = 3

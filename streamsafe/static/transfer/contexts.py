@@ -8,7 +8,7 @@ from functools import partial
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import sequences
+from streamsafe.static import fields, sequences
 from streamsafe.static.facts import AMBIENT, Site
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -17,7 +17,6 @@ from streamsafe.static.values import (
     MOST_STACKED,
     NONE,
     PLAIN,
-    STACKED,
     UNKNOWN,
     Const,
     Container,
@@ -100,15 +99,15 @@ class Contexts(Part):
                     left = {k: v for k, v in state.current.items() if k != "device"}
                 elif isinstance(context, Context) and context.kind == "closing" and context.payload:
                     self.methods.call_method(context.payload[0], "close", call, state)
-                elif isinstance(context, Opaque) and (context.name, "@executor") in state.store:
+                elif isinstance(context, Opaque) and state.store.marked(context.name, fields.EXECUTOR):
                     self.methods.call_method(context, "shutdown", call, state)
             if stack and not capturing and state.capture is not None:  # a capture was put on the stack
                 self.captures.capture_end(state, self.call_stack.site(node))
             if entered:  # what any other context was left with stays: a stream that was set
                 state.current = {**before, **left}
             for work, _ in contexts:
-                if isinstance(work, Work) and (work.name, "@coalesces on") in state.store:
-                    stream = state.store[(work.name, "@coalesces on")]
+                if isinstance(work, Work) and (work.name, fields.COALESCED_ON) in state.store:
+                    stream = state.store[(work.name, fields.COALESCED_ON)]
                     self.effects.record(state, Event(work.name), stream, "torch", self.call_stack.site(node))
 
         devices = [v for v, _ in contexts if isinstance(v, Device)]
@@ -278,7 +277,7 @@ class Contexts(Part):
                 stream = value.payload[0]
                 library = self.streams.stream_library(stream)
                 if isinstance(stream, Stream):
-                    st.store[(stream.name, "@outside")] = self.effects.current(st, library)
+                    st.store[(stream.name, fields.STREAM_BEFORE)] = self.effects.current(st, library)
                 self.streams.enter_stream(st, stream, library)
             elif isinstance(value, Context) and value.kind == "capture":
                 self.enter_capture(value, st, call.site)
@@ -288,7 +287,9 @@ class Contexts(Part):
         if name == "__exit__" and context.kind == "stream":
             stream = context.payload[0]
             library = self.streams.stream_library(stream)
-            outside = st.store.get((stream.name, "@outside")) if isinstance(stream, Stream) else None
+            outside = (
+                st.store.get((stream.name, fields.STREAM_BEFORE)) if isinstance(stream, Stream) else None
+            )
             if outside is None:
                 st.current.pop(library, None)
             else:
@@ -325,16 +326,16 @@ class Contexts(Part):
             else:
                 self.calls.each_way([(item, guard, partial(leave, item)) for item, guard in ways], st)
         sequences.put(st, held, [NONE] * MOST_STACKED)
-        st.store[(held.name, STACKED)] = Const(0)
+        st.store[(held.name, fields.STACK_DEPTH)] = Const(0)
         for library in ("torch", "cupy"):
-            outside = st.store.get((held.name, f"@outside {library}"))
+            outside = st.store.get((held.name, fields.STREAM_BEFORE.of(library)))
             if outside is not None:
                 st.current[library] = outside
 
     @staticmethod
     def _stacked(held: Container, st: State) -> int | None:
         """How many places of an ``ExitStack`` are taken on some way here; None where that is not known."""
-        counts = [most(count) for count in iterate(st.store.get((held.name, STACKED), PLAIN))]
+        counts = [most(count) for count in iterate(st.store.get((held.name, fields.STACK_DEPTH), PLAIN))]
         return None if None in counts else max(c for c in counts if c is not None)
 
     def _stack_up(self, stack: Context, item: Value, st: State) -> None:
@@ -343,10 +344,10 @@ class Contexts(Part):
         assert isinstance(held, Container)
         place = self._stacked(held, st)
         if place is None or place == MOST_STACKED:
-            st.store[(held.name, STACKED)] = PLAIN
+            st.store[(held.name, fields.STACK_DEPTH)] = PLAIN
             return
         st.store[(held.name, place)] = item
-        st.store[(held.name, STACKED)] = Const(place + 1)
+        st.store[(held.name, fields.STACK_DEPTH)] = Const(place + 1)
 
     def _enter_on_stack(self, stack: Context, given: Value, call: Call, st: State) -> Value | None:
         """A context manager of the file is entered by an ``ExitStack``; None for those of libraries."""

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST
-from streamsafe.static import hints
+from streamsafe.static import fields, hints
 from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.transfer.conditions import BOTH, Outcomes
-from streamsafe.static.transfer.devices import PLACED, as_device, placed_on
+from streamsafe.static.transfer.devices import as_device, placed_on
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import HOST_PLACES
 from streamsafe.static.values import (
-    PLAIN,
     Const,
     Device,
     Object,
@@ -97,16 +96,16 @@ class Copies(Part):
                 st, one, site, text, writes=False, library=library, tags=frozenset({"copy source"})
             )
         name = self.objects.fresh(site.node, st, "host copy")
-        st.store[(name, "@brought")] = PLAIN
+        st.store.mark(name, fields.COPIED_TO_HOST)
         self.run.libraries[name] = library
         result = Tensor(name)
         self.run.stack[-1].temporaries.append(result)
         if not asynchronous:
             self.captures.sync_in_capture(st, site, text)
-            st.store[(name, "@place")] = Const("pageable")
+            st.store[(name, fields.PLACE)] = Const("pageable")
             self.wait_where_blocking(st, outcomes, library, site)
             return result
-        st.store[(name, "@place")] = Const("pinned")
+        st.store[(name, fields.PLACE)] = Const("pinned")
         for guard in there:
             one = under(result, guard)
             self.accesses.access(st, one, site, text, writes=True, library=library, tags=frozenset({"d2h"}))
@@ -162,7 +161,7 @@ class Copies(Part):
             opaque=opaque,
         )
         if not kind and device is not None:
-            st.store[(result.name, PLACED)] = as_device(device) or device
+            st.store[(result.name, fields.COPIED_TO)] = as_device(device) or device
         for moves, guard in self.devices.lies_on_device(st, source) if down else ():
             for to_host, g in self.devices.goes_to_host(st, device):
                 tags = frozenset({"d2h?"}) if moves and to_host else frozenset()

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import hints
+from streamsafe.static import fields, hints
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import IS_CUDA
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
-    PLAIN,
     Asked,
     Const,
     Device,
@@ -27,16 +26,6 @@ from streamsafe.static.values import (
 
 if TYPE_CHECKING:
     from streamsafe.static.transfer.conditions import Outcomes
-
-
-TARGET = "@copied to"
-"""Kept of a device of unknown kind that an asynchronous copy went to: it is one to the host if the device is."""
-
-PLACED = "@device"
-"""Under this it is kept of a result to which device it was copied."""
-
-MADE_ON = "@made on"
-"""Under this it is kept of a new tensor for which device of unknown kind it was asked."""
 
 _KINDS = frozenset("cuda cpu npu xpu mps hpu mlu meta".split())
 
@@ -65,7 +54,7 @@ def _kind(value: Value) -> str:
 
 def placed_on(st: State, value: Object) -> list[Value]:
     """The device that a tensor was made on, or copied to, where it is named, whichever that is."""
-    placed = (st.store.get((value.name, note)) for note in (MADE_ON, PLACED))
+    placed = (st.store.get((value.name, note)) for note in (fields.REQUESTED_DEVICE, fields.COPIED_TO))
     return [device for device in placed if device is not None]
 
 
@@ -97,7 +86,7 @@ class Devices(Part):
 
     def placed_on_host(self, device: Name, st: State, track: bool) -> Outcomes:
         """Whether a device that was copied to is the host, where conditions or a test before say so; else nothing."""
-        if (device, TARGET) not in st.store:
+        if not st.store.marked(device, fields.COPY_TARGET):
             return []
         outcomes = self.conditions.condition(("host", device), (device,), st, track)
         return outcomes if track or len(outcomes) == 1 else []
@@ -114,7 +103,7 @@ class Devices(Part):
 
     def device_of(self, base: Object, st: State) -> Value:
         """``x.device``."""
-        placed = st.store.get((base.name, PLACED))
+        placed = st.store.get((base.name, fields.COPIED_TO))
         if placed is not None:
             return placed
         kind = {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.memory.place(st, base), "")
@@ -136,7 +125,7 @@ class Devices(Part):
         place = self.memory.place(st, base)
         if place:
             return Const(place == "device")
-        placed = st.store.get((base.name, PLACED))
+        placed = st.store.get((base.name, fields.COPIED_TO))
         if isinstance(placed, Device) and placed.name is not None:
             answers = self.placed_on_host(placed.name, st, True)
             if answers:
@@ -170,5 +159,5 @@ class Devices(Part):
         target = as_device(device) if device is not None and self.run.file.asks_for_kind else None
         if target is None or target.name is None:
             return [(True, ALWAYS)]
-        st.store[(target.name, TARGET)] = PLAIN
+        st.store.mark(target.name, fields.COPY_TARGET)
         return self.conditions.condition(("host", target.name), (target.name,), st, True)

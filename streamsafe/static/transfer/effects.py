@@ -11,7 +11,7 @@ from functools import cache
 from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard, Made, Order
-from streamsafe.static import element_keys, keyed
+from streamsafe.static import element_keys, fields, keyed
 from streamsafe.static.facts import AMBIENT, Assumed, Detail, Finding, Site, constants
 from streamsafe.static.parts import disjoint
 from streamsafe.static.state import State, Waited
@@ -21,7 +21,6 @@ from streamsafe.static.values import (
     EACH,
     ITERATED,
     NONE,
-    PLAIN,
     Const,
     Event,
     Instance,
@@ -85,7 +84,7 @@ class Effects(Part):
 
     def take_loop_waits(self, st: State, name: Name) -> None:
         """A stream that a loop reaches, or that is used first after one, waited for what all did in loops before."""
-        taken = (name, "@loop waits") in st.store
+        taken = st.store.marked(name, fields.LOOP_WAITS_TAKEN)
         for element in name.chain():
             common = element.parent and element_keys.transplanted(
                 name, element, element.parent.child(ITERATED)
@@ -96,7 +95,7 @@ class Effects(Part):
             if iterated or not taken:
                 st.order.learn(name, common)
             if not iterated:
-                st.store[(name, "@loop waits")] = PLAIN
+                st.store.mark(name, fields.LOOP_WAITS_TAKEN)
 
     def keep_loop_waits(self, st: State, iterated: set[Name]) -> None:
         """A loop is over: what the stream of each iteration has waited for, all have."""
@@ -144,14 +143,14 @@ class Effects(Part):
                     guard,
                 )
             self.captures.capture_record(st, event.name, s.name)
-        st.store[(event.name, "@recorded")] = union(
+        st.store[(event.name, fields.RECORDED_ON)] = union(
             (s, g) for s, g in self.possible_streams(st, library, stream)
         )
-        st.store[(event.name, "@record site")] = Const(site)
+        st.store[(event.name, fields.RECORD_SITE)] = Const(site)
         names = {s.name for s, _ in self.possible_streams(st, library, stream)}
-        for known in constants(st.store.get((event.name, "@recorders"))):
+        for known in constants(st.store.get((event.name, fields.EVER_RECORDED_ON))):
             names |= known
-        st.store[(event.name, "@recorders")] = Const(frozenset(names))
+        st.store[(event.name, fields.EVER_RECORDED_ON)] = Const(frozenset(names))
         self.explain(
             st, site, f"records {self.objects.describe(event)} on {self.streams_text(st, library, stream)}"
         )
@@ -159,8 +158,8 @@ class Effects(Part):
     @staticmethod
     def recorders(st: State, event: Event) -> tuple[set[Name], Hashable | None]:
         """The streams that an event was recorded on, now or before it was recorded again, and where it was last."""
-        names: set[Name] = set().union(*constants(st.store.get((event.name, "@recorders"))))
-        sites = constants(st.store.get((event.name, "@record site")))
+        names: set[Name] = set().union(*constants(st.store.get((event.name, fields.EVER_RECORDED_ON))))
+        sites = constants(st.store.get((event.name, fields.RECORD_SITE)))
         return names, sites[0] if len(sites) == 1 else None
 
     def wait_event(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:

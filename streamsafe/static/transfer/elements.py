@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import element_keys, parts, sequences
+from streamsafe.static import element_keys, fields, parts, sequences
 from streamsafe.static.state import State
 from streamsafe.static.transfer.containers import PLACE, _one_of_few
 from streamsafe.static.transfer.part import Part
@@ -61,7 +61,7 @@ class Elements(Part):
             key = self.tensor_keys(iterable, st)
             if key is None:
                 key = Opaque(self.objects.fresh(node, st, "key"))
-                st.store[(key.name, "@of")] = iterable
+                st.store[(key.name, fields.INDEX_OF)] = iterable
             return key
         if isinstance(iterable, Container):
             found = self.containers.held(iterable, st)
@@ -122,7 +122,7 @@ class Elements(Part):
             if isinstance(first, Event) and key != EACH:
                 # what was recorded before it was put under a key that is not known
                 given = type(key) is int and isinstance(container, Container) and container.kind == "dict"
-                given = given and all((v.name, "@recorded") in st.store for v in iterate(value))  # type: ignore[attr-defined]
+                given = given and all((v.name, fields.RECORDED_ON) in st.store for v in iterate(value))  # type: ignore[attr-defined]
                 given = given or element_keys.is_iterated_key(key)  # another loop reaches it, too
                 return Event(container.name.child(ANY) if given else name, first.timing)
         return value
@@ -135,7 +135,7 @@ class Elements(Part):
             if put is not None and self._is_awaited([put]):
                 return True
             return True if self._made_on_use(container, index, key, st) else None
-        if not isinstance(container, Container) or (container.name, "@factory") in st.store:
+        if not isinstance(container, Container) or (container.name, fields.DEFAULT_FACTORY) in st.store:
             return None
         known, index = sequences.keys(st, container), self.index_of(container, key, st)
         if known == frozenset() and isinstance(key, Number):
@@ -212,10 +212,10 @@ class Elements(Part):
                     self.stream_pools.one_of_every(known, index) if type(index) is int else known, rounds
                 )
             if isinstance(index, int) and index < 0:
-                length = st.store.get((base.name, "@length"))
+                length = st.store.get((base.name, fields.LENGTH))
                 if isinstance(length, Const) and (base.name, length.value + index) in st.store:
                     return st.store[(base.name, length.value + index)]
-                last = sequences.at_end(st, base, sequences.LAST) if index == -1 else None
+                last = sequences.at_end(st, base, fields.LAST_ITEM) if index == -1 else None
                 if last is not None:
                     return last
             # a count that goes down begins at a number that is not known
@@ -228,7 +228,7 @@ class Elements(Part):
                 return UNKNOWN
             name = ANY if element_keys.is_unsure(index) else element_keys.bare(index)
             whole = union((v, ALWAYS) for v in found)
-            if isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
+            if isinstance(key, Opaque) and st.store.get((key.name, fields.INDEX_OF)) == base:
                 name = EACH
             else:
                 whole = self.stream_pools.one_of_every(whole, name)
@@ -245,7 +245,7 @@ class Elements(Part):
             index = element_keys.index_of(key)
             table = st.store.of(base.name)
             held = element_keys.under(table, index) or element_keys.refilled(table, index)
-            if held is None and isinstance(key, Opaque) and st.store.get((key.name, "@of")) == base:
+            if held is None and isinstance(key, Opaque) and st.store.get((key.name, fields.INDEX_OF)) == base:
                 held = self._each_element(base, st)  # by the number that a loop gives it
             if held is None:
                 held = self.instances.typed_element(
@@ -271,11 +271,11 @@ class Elements(Part):
         given = held if new is None else [*held, new]
         if not given or not all(v == NONE or isinstance(v, (Event, Work)) for h in given for v in iterate(h)):
             return None
-        said = st.store.get((container.name, "@place"))
+        said = st.store.get((container.name, fields.UNKNOWN_INDEX))
         names = key.form.names()
         if isinstance(said, Number) and said != key and not set(names).isdisjoint(said.form.names()):
             return None
-        st.store[(container.name, "@place")] = key
+        st.store[(container.name, fields.UNKNOWN_INDEX)] = key
         if (container.name, PLACE) not in st.store:  # what was put at numbers that are known was put there
             there = [(v, g) for h in held for v, g in alternatives(h) if v != NONE]
             st.store[(container.name, PLACE)] = union(there) if there else NONE

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
+from streamsafe.static import fields
 from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -72,18 +73,18 @@ class Events(Part):
 
     def is_foreign(self, st: State, event: Event) -> bool:
         """Whether an event comes from code that is not seen."""
-        if (event.name, "@recorded") in st.store:
+        if (event.name, fields.RECORDED_ON) in st.store:
             return False
-        if (event.name, "@foreign") in st.store:
+        if st.store.marked(event.name, fields.FOREIGN_EVENT):
             return True
-        if (event.name, "@made") in st.store:
+        if st.store.marked(event.name, fields.CREATED):
             return False
         if event.name in self.run.own_events:
             return False
         for name in event.name.chain():
             if name.parent is not None and isinstance(name.site, str) and name.site.isidentifier():
                 return True  # an attribute: had it been made here, it would be known by that
-            if (name, "@made") in st.store:
+            if st.store.marked(name, fields.CREATED):
                 return False
         return True
 
@@ -97,15 +98,15 @@ class Events(Part):
         self.run.own_events.add(name)
         self.event_sites[name] = call.site
         if call.get(3, "external") == Const(True):
-            st.store[(name, "@external")] = PLAIN
+            st.store.mark(name, fields.EXTERNAL_EVENT)
         elif call.starred:
-            st.store[(name, "@may be external")] = PLAIN
+            st.store.mark(name, fields.MAYBE_EXTERNAL)
         return Event(name, False if timing is None else known)
 
     def do_share_event(self, call: Call, st: State) -> Value:
         """``Event.from_ipc_handle``: whoever recorded it is another process."""
         name = self.objects.fresh(call.node, st, "event")
-        st.store[(name, "@foreign")] = PLAIN
+        st.store.mark(name, fields.FOREIGN_EVENT)
         return Event(name)
 
     def do_make_cupy_event(self, call: Call, st: State) -> Value:
@@ -181,7 +182,7 @@ class Events(Part):
         for value in given:
             for event, way in ((e, way) for v, way in alternatives(value, st.path) for e in self.event_of(v)):
                 for source in (
-                    self.effects.spread(event.name) if (event.name, "@recorded") in st.store else ()
+                    self.effects.spread(event.name) if (event.name, fields.RECORDED_ON) in st.store else ()
                 ):
                     st.order.learn(HOST, source, guard=way)
 
@@ -208,7 +209,7 @@ class Events(Part):
                 )
                 return
         for event, way in choices[-1:]:
-            recorded = st.store.get((event.name, "@recorded"))
+            recorded = st.store.get((event.name, fields.RECORDED_ON))
             if recorded is None:
                 continue
             if st.order.conflicts(("timing", event.name), None, True, HOST, st.path & way):
@@ -226,6 +227,8 @@ class Events(Part):
     def never_recorded(self, st: State, event: Event) -> bool:
         """Whether an event was made by this entry into the file, and neither recorded nor given to anybody since."""
         here = (
-            bool(self.run.rounds) and event.name in self.run.rounds[0] and (event.name, "@made") in st.store
+            bool(self.run.rounds)
+            and event.name in self.run.rounds[0]
+            and st.store.marked(event.name, fields.CREATED)
         )
-        return here and not {"@recorded", "@given"} & st.store.of(event.name).keys()
+        return here and not {fields.RECORDED_ON, fields.MAYBE_RECORDED} & st.store.of(event.name).keys()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete, operators
+from streamsafe.static import apis, concrete, fields, operators
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State, is_falsy
 from streamsafe.static.transfer.part import Part
@@ -351,7 +351,7 @@ class Expressions(Part):
 
     def is_tensor(self, st: State, value: Object) -> bool:
         """Whether an object of unknown kind has been used as a tensor."""
-        return (value.name, "@place") in st.store or value.name.base() in self.run.tensorish
+        return (value.name, fields.PLACE) in st.store or value.name.base() in self.run.tensorish
 
     def _lambda(self, node: cst.Lambda, _: State) -> Value:
         frame = self.run.stack[-1].frame

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import HOST
-from streamsafe.static import apis, element_keys, hints, sequences, stream_terms
+from streamsafe.static import apis, element_keys, fields, hints, sequences, stream_terms
 from streamsafe.static.facts import AMBIENT, COPIES, EXHAUSTED
 from streamsafe.static.source import Definition, FunctionUnit
 from streamsafe.static.state import State
@@ -356,7 +356,7 @@ class Functions(Part):
                 st.store[(frame, star.name.value)] = Opaque(Name(star.name.value, (id(unit.node),)))
             for value in iterate(st.store[(frame, star.name.value)]):
                 if isinstance(value, Opaque):
-                    st.store[(value.name, "@kind")] = Const("builtins.tuple")
+                    st.store[(value.name, fields.BUILTIN_TYPE)] = Const("builtins.tuple")
         if parameters.star_kwarg is not None:
             keywords = Name((id(unit.node), "kwargs"), frame.path)
             self.run.closed.add(keywords)
@@ -396,8 +396,8 @@ class Functions(Part):
             and function.unit.name == "__init__"
             and hints.SHARED.fullmatch(word) is None
         ):
-            kind = st.store.get((owner.name, "@materialized"))
-            above = [st.store.get((n, "@materialized")) for n in owner.name.chain()][1:]
+            kind = st.store.get((owner.name, fields.ASSUMED_CLASS))
+            above = [st.store.get((n, fields.ASSUMED_CLASS)) for n in owner.name.chain()][1:]
             if (
                 kind is not None and kind not in above
             ):  # an object of its own kind inside it stands for all further

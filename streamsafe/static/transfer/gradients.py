@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import parts
+from streamsafe.static import fields, parts
 from streamsafe.static.facts import AMBIENT, GRADIENTS, INITIAL, PARAMETER, PASS, Assumed, Site
 from streamsafe.static.state import Ordered, Rebound, State
 from streamsafe.static.transfer.part import Part
@@ -89,7 +89,7 @@ class Gradients(Part):
         self.hooks.unpack_saved(st, site, text)
         self.join_leaves(st, roots)
         modules = self.modules_behind(st, roots if leaves in (None, NONE) else [leaves])
-        if (GRADIENTS, "@allocated") not in st.store:
+        if (GRADIENTS, fields.ALLOCATED_ON) not in st.store:
             self.memory.allocate(st, GRADIENTS, "torch", site)
             for owner in [o for o, table in st.store.objects.items() if table.get("grad") == NONE]:
                 del st.store[(owner, "grad")]  # set to None, and there again
@@ -97,7 +97,7 @@ class Gradients(Part):
         self.accesses.access(st, written, site, text, writes=True, tags=PASS)
         self.replays.pass_done(st, site)
         if st.capture is None:
-            st.store[(GRADIENTS, "@stale")] = NONE  # there are others
+            st.store[(GRADIENTS, fields.STALE_GRADIENTS)] = NONE  # there are others
         self.hooks.run_gradient_hooks(st, site, modules)
         self.clocks.launched(st, site, text, device=True)
 
@@ -105,7 +105,8 @@ class Gradients(Part):
         """Whether a backward pass enqueues nothing: its roots are the host's, and no device had a part in them."""
         reached = [t for root in roots for t, _ in self.memory.tensors_in(st, root)]
         return bool(reached) and all(
-            self.tensors.is_host(st, t) and (t.name, "@brought") not in st.store for t in reached
+            self.tensors.is_host(st, t) and not st.store.marked(t.name, fields.COPIED_TO_HOST)
+            for t in reached
         )
 
     def join_leaves(self, st: State, roots: Iterable[Value]) -> None:
@@ -157,7 +158,7 @@ class Gradients(Part):
             given = [v for table in tables for v in iterate(table["grad"]) if isinstance(v, Tensor)]
             self.tensors.read_operands(st, [v for v in given if v.name != GRADIENTS], site, text, tags=tags)
         # where the backward pass ran, what is done with gradients runs
-        self.clocks.launched(st, site, text, device=(GRADIENTS, "@passes") in st.store)
+        self.clocks.launched(st, site, text, device=(GRADIENTS, fields.BACKWARD_RUN) in st.store)
 
     def parameters_change(self, st: State, optimizers: Iterable[Value], site: Site, text: str) -> None:
         """Optimizers step: they write the parameters that they were given.
@@ -213,16 +214,16 @@ class Gradients(Part):
             uses = [use for use in self.replays.used_by(st, graph) if use.target.name == GRADIENTS]
             own = [use for use in uses if not parts.disjoint(use.target.part, gradients.part)]
             if any(PASS & use.tags for use in own):
-                st.store[(graph, "@dropped")] = Const(site)
+                st.store[(graph, fields.GRADIENTS_DROPPED)] = Const(site)
             elif own and not any(PASS & use.tags for use in uses):
                 st.rebound = st.rebound | {Rebound("the gradient of a parameter", site, graph): None}
 
     def _use_of_dropped(self, st: State, site: Site, text: str) -> None:
         """Gradients are used: those that a replay was to write were dropped before it."""
-        found = list(iterate(st.store.get((GRADIENTS, "@stale"), NONE)))
+        found = list(iterate(st.store.get((GRADIENTS, fields.STALE_GRADIENTS), NONE)))
         if st.capture is not None or NONE in found:
             return  # a pass may have made others
-        st.store[(GRADIENTS, "@stale")] = NONE
+        st.store[(GRADIENTS, fields.STALE_GRADIENTS)] = NONE
         for places in found:
             dropped, replayed = places.value  # type: ignore[attr-defined]
             notes = [("the replay writes those that were captured", replayed), (f"{text} finds none", site)]
@@ -301,5 +302,5 @@ class Gradients(Part):
 def _held(st: State, holder: Name) -> Iterator[Object]:
     """The objects that another one holds."""
     for key, value in st.store.of(holder).items():
-        if not (isinstance(key, str) and key.startswith("@")):
+        if type(key) is not fields.Field:
             yield from (v for v in iterate(value) if isinstance(v, (Tensor, Opaque, Instance, Container)))

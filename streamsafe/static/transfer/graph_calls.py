@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streamsafe.static import apis
+from streamsafe.static import apis, fields
 from streamsafe.static.facts import AMBIENT
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import (
     NONE,
-    PLAIN,
     UNKNOWN,
     Const,
     Context,
@@ -154,7 +153,7 @@ class GraphCalls(Part):
         """``g.register_generator_state(gen)``."""
         for value in iterate(call.get(1, "generator") or UNKNOWN):
             if isinstance(value, Object):
-                st.store[(value.name, "@registered")] = PLAIN
+                st.store.mark(value.name, fields.REGISTERED_GENERATOR)
         return NONE
 
     def do_read_rng_state(self, call: Call, st: State) -> Value:

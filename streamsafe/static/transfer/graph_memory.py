@@ -6,13 +6,12 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 
 from streamsafe.order.symbolic import ALWAYS
+from streamsafe.static import fields
 from streamsafe.static.facts import GRADIENTS, Assumed, Finding, Site
 from streamsafe.static.state import Capture, Rebound, State
-from streamsafe.static.transfer.memory import KEPT
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
     NONE,
-    PLAIN,
     Const,
     Container,
     Graph,
@@ -28,7 +27,7 @@ from streamsafe.static.values import (
     union,
 )
 
-MOVED = frozenset({"@parameter", "@buffer"})
+MOVED = frozenset({fields.MODULE_PARAMETER, fields.MODULE_BUFFER})
 """Notes of tensors that go where their module goes."""
 
 MOST_LEVELS = 4
@@ -46,27 +45,33 @@ class GraphMemory(Part):
         freed = [
             (stream, ALWAYS)
             for owner, table in st.store.objects.items()
-            if table.get("@captured") == Const(capture.site) and owner not in alive
-            for stream in iterate(table.get("@allocated", NONE))
+            if table.get(fields.ALLOCATED_IN_CAPTURE) == Const(capture.site) and owner not in alive
+            for stream in iterate(table.get(fields.ALLOCATED_ON, NONE))
             if isinstance(stream, Stream)
         ]
         if freed:
-            st.store[(capture.graph, "@freed")] = union(freed)
+            st.store[(capture.graph, fields.FREED_MEMORY)] = union(freed)
 
     def reuses_captured(self, st: State, buffer: Name, library: str) -> None:
         """An array is made where a graph's temporaries were: it may get their memory."""
         if library != "cupy" or st.capture is not None:
             return
-        own = {s.name for s in iterate(st.store[(buffer, "@allocated")]) if isinstance(s, Stream)}
-        for graph in [g for g, table in st.store.objects.items() if "@freed" in table]:
-            if any(s.name in own for s in iterate(st.store[(graph, "@freed")]) if isinstance(s, Stream)):
-                taken = st.store.get((graph, "@taken"))
+        own = {s.name for s in iterate(st.store[(buffer, fields.ALLOCATED_ON)]) if isinstance(s, Stream)}
+        for graph in [g for g, table in st.store.objects.items() if fields.FREED_MEMORY in table]:
+            if any(
+                s.name in own
+                for s in iterate(st.store[(graph, fields.FREED_MEMORY)])
+                if isinstance(s, Stream)
+            ):
+                taken = st.store.get((graph, fields.REUSED_MEMORY))
                 new = [(Tensor(buffer), ALWAYS)]
-                st.store[(graph, "@taken")] = union([(taken, ALWAYS), *new] if taken is not None else new)
+                st.store[(graph, fields.REUSED_MEMORY)] = union(
+                    [(taken, ALWAYS), *new] if taken is not None else new
+                )
 
     def overwrites_taken(self, st: State, graph: Name, site: Site) -> None:
         """A graph is launched while an array lives that was made where its temporaries were (GP-13)."""
-        taken = st.store.pop((graph, "@taken"), None)
+        taken = st.store.pop((graph, fields.REUSED_MEMORY), None)
         if taken is None:
             return
         alive = self.lifetimes.reachable(st)
@@ -101,14 +106,14 @@ class GraphMemory(Part):
             buffer in st.order.made
             and buffer != GRADIENTS
             and buffer.base() in self.run.tensorish
-            and not any((name, "@captured") in st.store for name in buffer.chain())
+            and not any((name, fields.ALLOCATED_IN_CAPTURE) in st.store for name in buffer.chain())
         )
 
     def keep_output(
         self, st: State, container: Object, held: Iterable[Value], value: Value, site: Site
     ) -> None:
         """What a graph computes is kept; its next replay overwrites it: kept twice, it is one tensor twice (GC-05)."""
-        if st.capture is not None or (container.name, "@taken from") in st.store:
+        if st.capture is not None or st.store.marked(container.name, fields.ITEMS_REMOVED):
             return
         kept = list(self.leaves(value, st))
         if any(isinstance(v, Graph) for v in kept):
@@ -116,13 +121,13 @@ class GraphMemory(Part):
         names = {inner.name for v in held for inner in self.leaves(v, st)}
         for inner in kept:
             made: Name | None = inner.name
-            while made is not None and (made, "@captured") not in st.store:
+            while made is not None and (made, fields.ALLOCATED_IN_CAPTURE) not in st.store:
                 made = None if str(made.site).isidentifier() else made.parent  # an attribute may be a number
             if made is None:
                 continue
-            if inner.name in names and (made, "@replayed over") in st.store:
+            if inner.name in names and st.store.marked(made, fields.OVERWRITTEN_BY_REPLAY):
                 self.replays.stale_output(st, inner, site)
-            st.store[(made, "@kept")] = PLAIN
+            st.store.mark(made, fields.KEPT_IN_CONTAINER)
 
     def leaves(self, value: Value, st: State, depth: int = 0) -> Iterator[Object]:
         """The objects that a value is or, as a row or a container, holds."""
@@ -144,7 +149,7 @@ class GraphMemory(Part):
         """
         if not st.graphs or st.capture is not None:
             return
-        held = {key: v for key, v in st.store.of(container.name).items() if not str(key).startswith("@")}
+        held = {key: v for key, v in st.store.of(container.name).items() if type(key) is not fields.Field}
         inputs = frozenset[Name]().union(*st.graphs.values())
         known = every or all(isinstance(key, (str, int)) and key != "*" for key in held)
         if known and all(
@@ -191,16 +196,20 @@ class GraphMemory(Part):
         st.rebound = {r: None for r in st.rebound if r.graph in st.graphs}
         made_again = {target.name.base() for target, _ in self.memory.tensors_in(st, value)}
         for graph, used in st.graphs.items():
-            gone = [n for n in lost if n in used and n not in alive and (n, KEPT) not in st.store]
+            gone = [
+                n
+                for n in lost
+                if n in used and n not in alive and not st.store.marked(n, fields.KEPT_IN_CONTAINER)
+            ]
             again = [name for name in gone if name.base() in made_again]
-            if st.store.get((graph, "@entry")) == Const(self.run.entry):
+            if st.store.get((graph, fields.CAPTURED_BY)) == Const(self.run.entry):
                 again = []
             elif value == NONE or not all(isinstance(name.root().site, str) for name in again):
                 # a method that sets up what is captured later is not called again without another capture,
                 # and one that lets go of it leaves nothing that the replaying method could fill
                 continue
             for name in gone:
-                st.store[(name, "@rebound")] = PLAIN
+                st.store.mark(name, fields.INPUT_REPLACED)
             if gone:  # what a method is given each time is set up for the replay of the same call at most
                 st.rebound = st.rebound | {
                     Rebound(word or _word(key[1]), site, graph, passing=bool(again)): None
@@ -211,7 +220,7 @@ class GraphMemory(Part):
         alive = self.lifetimes.reachable(st, self.call_stack.callers_hold()) if capture.displaced else set()
         for name, word, site in capture.displaced:
             if name not in alive and not (name.root() in alive and self.memory.belongs(st, name)):
-                st.store[(name, "@rebound")] = PLAIN
+                st.store.mark(name, fields.INPUT_REPLACED)
                 st.rebound = st.rebound | {Rebound(word, site, graph): None}
 
     def replaced_memory(self, st: State, owner: Name, value: Value, site: Site) -> None:
@@ -222,10 +231,10 @@ class GraphMemory(Part):
         if st.capture is not None:
             return
         for graph, inputs in st.graphs.items():
-            here = st.store.get((graph, "@entry")) == Const(self.run.entry)
-            if not here and (graph, "@there from the start") not in st.store:
+            here = st.store.get((graph, fields.CAPTURED_BY)) == Const(self.run.entry)
+            if not here and not st.store.marked(graph, fields.CAPTURED_IN_INIT):
                 continue
-            called = st.store.get((graph, "@modules"))
+            called = st.store.get((graph, fields.CALLED_MODULES))
             modules = (
                 [m.name for m in called.items if isinstance(m, Opaque)] if isinstance(called, Tuple) else []
             )
@@ -248,10 +257,10 @@ class GraphMemory(Part):
                 border = {name for held in border for name in st.store.leads(held)} - found
                 found = found | border
             for graph, inputs in st.graphs.items():
-                here = st.store.get((graph, "@entry")) == Const(self.run.entry)
-                if not here and (graph, "@there from the start") not in st.store:
+                here = st.store.get((graph, fields.CAPTURED_BY)) == Const(self.run.entry)
+                if not here and not st.store.marked(graph, fields.CAPTURED_IN_INIT):
                     continue
-                called = st.store.get((graph, "@modules"))
+                called = st.store.get((graph, fields.CALLED_MODULES))
                 used = (
                     {m.name for m in called.items if isinstance(m, Opaque)}
                     if isinstance(called, Tuple)
@@ -270,7 +279,7 @@ class GraphMemory(Part):
             isinstance(inner, Object) and inner.name == name
             for table in st.store.objects.values()
             for key, value in table.items()
-            if not (isinstance(key, str) and key.startswith("@"))
+            if type(key) is not fields.Field
             for inner in iterate(value)
         )
 
@@ -279,7 +288,14 @@ class GraphMemory(Part):
         # where the function that drops it has it from
         made_at = self.run.given_at.get(name.base()) or self.run.sites_of.get(name.base(), site)
         for graph, used in st.graphs.items():
-            if name in used and graph in alive and not {"@rebound", KEPT} & st.store.of(name).keys():
+            if (
+                name in used
+                and graph in alive
+                and not (
+                    st.store.marked(name, fields.INPUT_REPLACED)
+                    or st.store.marked(name, fields.KEPT_IN_CONTAINER)
+                )
+            ):
                 gone = Rebound(self.objects.describe(Tensor(name)), made_at, graph, released=site)
                 st.rebound = st.rebound | {gone: None}
 

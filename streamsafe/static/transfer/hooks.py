@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, parts
+from streamsafe.static import apis, fields, parts
 from streamsafe.static.facts import BUCKET, GRADIENTS, PARAMETER, PASS, Site
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import Ordered, State
@@ -38,26 +38,10 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     from streamsafe.static.transfer.run_state import RunState
 
-
-BEFORE_FORWARD = "@forward pre hooks"
-
-AFTER_FORWARD = "@forward hooks"
-"""Under these a module keeps the functions that run whenever it is called."""
-
-OF_EACH = " of each"
-"""Under these, with this behind them, modules that a loop iterates over keep those that each of them has."""
-
-FORWARD_HOOKS = tuple(kept + each for kept in (BEFORE_FORWARD, AFTER_FORWARD) for each in ("", OF_EACH))
-"""All of these, in the order in which a call runs them."""
-
-PACKING = "@packing"
-"""Under this gradients keep what packs and unpacks the tensors that autograd saves; an object, what it does by."""
-
-PACKED = "@packed"
-"""Under this gradients keep what was packed: what unpacks it, and the stream on which it was saved."""
-
-FUNCTIONS = "@functions"
-"""Under this gradients keep the functions of the file's own that a forward pass has applied."""
+ALL_FORWARD_HOOKS = tuple(
+    each for kept in (fields.PRE_FORWARD_HOOKS, fields.FORWARD_HOOKS) for each in (kept, kept.of(EACH))
+)
+"""Those of modules, and of each module that a loop iterates over, in the order in which a call runs them."""
 
 FEW_SAVED = 1
 """So many places in a block stand for all at which tensors are saved."""
@@ -124,25 +108,25 @@ class Hooks(Part):
     def keep_forward_hook(self, module: Opaque | Instance, name: str, call: Call, st: State) -> Value:
         """A function that runs before, or after, a module is called, or one that it is a part of."""
         hook = call.get(0, "hook")
-        kept = BEFORE_FORWARD if "pre_hook" in name else AFTER_FORWARD
+        kept = fields.PRE_FORWARD_HOOKS if "pre_hook" in name else fields.FORWARD_HOOKS
         if isinstance(hook, (Function, Partial)):
             function = hooked(hook)
             self.run.hooks_run_streams |= function is not None and self.functions.is_relevant(function.unit)
             places = [(owner, kept) for owner in module.name.chain()]
             if module.name.site == EACH and module.name.parent is not None:
-                places.append((module.name.parent, kept + OF_EACH))
+                places.append((module.name.parent, kept.of(EACH)))
             for place in places:
                 old = st.store.get(place)
                 st.store[place] = union([(old or NONE, ALWAYS), (hook, st.path)])
         return UNKNOWN
 
     def run_forward_hooks(
-        self, kept: str, module: Opaque | Instance, call: Call, given: list[Value], st: State
+        self, kept: fields.Field[Value], module: Opaque | Instance, call: Call, given: list[Value], st: State
     ) -> None:
         """A module is called: its hooks are given it, what it was given, and, after it, what it returns."""
         hooks = st.store.get((module.name, kept))
         if hooks is None and module.name.site == EACH and module.name.parent is not None:
-            hooks = st.store.get((module.name.parent, kept + OF_EACH))  # another one of those is used
+            hooks = st.store.get((module.name.parent, kept.of(EACH)))  # another one of those is used
         for hook, _ in alternatives(hooks, st.path) if hooks is not None else ():
             if hook != NONE and not st.dead:
                 arguments = [module, Tuple(tuple(call.args)), *given]
@@ -173,7 +157,7 @@ class Hooks(Part):
                 self.run.entered.add(function.unit)
                 if not any(f.unit is function.unit for f, *_ in self.run.hooks):
                     self.run.hooks.append((function, bound_arguments(inner), st.copy(), name))
-            key = (GRADIENTS, f"@{name}")
+            key = (GRADIENTS, fields.GRADIENT_HOOKS.of(name))
             kept = st.store.get(key)
             st.store[key] = union([*([(kept, ALWAYS)] if kept is not None else []), (inner, ALWAYS)])
 
@@ -194,7 +178,7 @@ class Hooks(Part):
         for pack in iterate(packing.items[0]):
             self.run.unpacked_by[pack] = packing.items[1]
         if isinstance(holder, Instance):
-            st.store[(holder.name, PACKING)] = packing
+            st.store[(holder.name, fields.SAVED_TENSORS_HOOKS)] = packing
         return packing
 
     @contextmanager
@@ -204,18 +188,18 @@ class Hooks(Part):
         if isinstance(manager, Context) and manager.kind == "packing":
             packing = manager.payload[0]
         elif type(manager) is Instance:
-            packing = st.store.get((manager.name, PACKING))
+            packing = st.store.get((manager.name, fields.SAVED_TENSORS_HOOKS))
         if packing is None:
             yield
             return
-        outer = st.store.get((GRADIENTS, PACKING))
+        outer = st.store.get((GRADIENTS, fields.SAVED_TENSORS_HOOKS))
         self.saved.clear()
-        st.store[(GRADIENTS, PACKING)] = packing
+        st.store[(GRADIENTS, fields.SAVED_TENSORS_HOOKS)] = packing
 
         def leave(state: State) -> None:
-            state.store.pop((GRADIENTS, PACKING), None)
+            state.store.pop((GRADIENTS, fields.SAVED_TENSORS_HOOKS), None)
             if outer is not None:
-                state.store[(GRADIENTS, PACKING)] = outer
+                state.store[(GRADIENTS, fields.SAVED_TENSORS_HOOKS)] = outer
 
         with self.call_stack.exits(leave):
             yield
@@ -226,13 +210,13 @@ class Hooks(Part):
         saved = Tensor(name)
         self.run.closed.add(name)
         self.tensors.mark_tensor(st, saved)
-        st.store[(name, "@place")] = Const("device")
+        st.store[(name, fields.PLACE)] = Const("device")
         self.memory.allocate(st, name, "torch", site)
         return saved
 
     def save_for_backward(self, st: State, site: Site, text: str) -> None:
         """A forward pass saves a tensor that it has computed: where it is to be packed, it is."""
-        packing = st.store.get((GRADIENTS, PACKING))
+        packing = st.store.get((GRADIENTS, fields.SAVED_TENSORS_HOOKS))
         if not isinstance(packing, Tuple) or self.passing or st.dead:
             return
         if len(self.saved) >= FEW_SAVED and site not in self.saved:
@@ -258,15 +242,15 @@ class Hooks(Part):
 
     def keep_packed(self, st: State, unpack: Value, packed: Value) -> None:
         """What has been packed on the current stream is to be unpacked by a backward pass."""
-        rows = st.store.get((GRADIENTS, PACKED))
+        rows = st.store.get((GRADIENTS, fields.PACKED_TENSORS))
         row = Tuple((unpack, packed, self.effects.current(st, "torch")))
-        st.store[(GRADIENTS, PACKED)] = union(
+        st.store[(GRADIENTS, fields.PACKED_TENSORS)] = union(
             [*([(rows, ALWAYS)] if rows is not None else []), (row, ALWAYS)]
         )
 
     def unpack_saved(self, st: State, site: Site, text: str) -> None:
         """A backward pass needs what was saved, on the stream on which it was (TA-01)."""
-        rows = list(iterate(st.store.pop((GRADIENTS, PACKED), NONE)))
+        rows = list(iterate(st.store.pop((GRADIENTS, fields.PACKED_TENSORS), NONE)))
         while rows:
             row = rows.pop()  # what was saved last is needed first
             if isinstance(row, Tuple) and not st.dead:
@@ -293,14 +277,18 @@ class Hooks(Part):
         """A function of the file's own takes part in a forward pass: one that is captured is captured backward, too."""
         if st.capture is not None:
             row = Tuple((function, context, Const(st.capture.site)))
-            kept = st.store.get((GRADIENTS, FUNCTIONS))
-            st.store[(GRADIENTS, FUNCTIONS)] = union(
+            kept = st.store.get((GRADIENTS, fields.AUTOGRAD_FUNCTIONS))
+            st.store[(GRADIENTS, fields.AUTOGRAD_FUNCTIONS)] = union(
                 [*([(kept, ALWAYS)] if kept is not None else []), (row, ALWAYS)]
             )
 
     def run_captured_passes(self, st: State, site: Site) -> None:
         """A captured backward pass runs the functions whose forward pass the same capture holds."""
-        rows = iterate(st.store.get((GRADIENTS, FUNCTIONS), NONE)) if st.capture is not None else ()
+        rows = (
+            iterate(st.store.get((GRADIENTS, fields.AUTOGRAD_FUNCTIONS), NONE))
+            if st.capture is not None
+            else ()
+        )
         for row in rows:
             if not isinstance(row, Tuple) or st.dead or st.capture is None:
                 continue
@@ -355,7 +343,9 @@ class Hooks(Part):
             self.run_captured_passes(st, site)
             self.run_functions_backward(st, site)
             self._call_gradient_hooks(st, site, modules)
-            for callback in iterate(st.store.pop((GRADIENTS, f"@{apis.AFTER_PASS}"), NONE)):
+            for callback in iterate(
+                st.store.pop((GRADIENTS, fields.GRADIENT_HOOKS.of(apis.AFTER_PASS)), NONE)
+            ):
                 if isinstance(callback, (Function, Partial)) and not st.dead:
                     self.calls.call_value(callback, Call(site.node, site), st)
         finally:
@@ -372,7 +362,7 @@ class Hooks(Part):
     def _call_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name]) -> None:
         st.order.repeat(GRADIENTS, "a gradient before its hook")
         for name in sorted(HOOK_REGISTRATIONS):
-            for hook in iterate(st.store.get((GRADIENTS, f"@{name}")) or NONE):
+            for hook in iterate(st.store.get((GRADIENTS, fields.GRADIENT_HOOKS.of(name))) or NONE):
                 owners = self.gradients.modules_behind(st, map(Opaque, self.hooked.get(hook, ())))
                 if owners and modules and owners.isdisjoint(modules):
                     continue

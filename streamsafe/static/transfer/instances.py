@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.static import sequences
+from streamsafe.static import fields, sequences
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
 from streamsafe.static.transfer.comprehensions import DEPTH
@@ -208,7 +208,7 @@ class Instances(Part):
                 self.run.libraries.setdefault(value.name.base(), "cupy" if cupy else "torch")
             return value
         if text.startswith(("np.ndarray", "numpy.ndarray")):
-            st.store[(value.name, "@place")] = Const("pageable")
+            st.store[(value.name, fields.PLACE)] = Const("pageable")
             return Tensor(value.name, numpy=True)
         return value
 
@@ -226,9 +226,9 @@ class Instances(Part):
     def materialized(self, value: Opaque, unit: ClassUnit, st: State) -> Value:
         """An object of one of the file's classes that was made elsewhere: what ``__init__`` leaves is on it."""
         instance = Instance(value.name, unit, part=value.part)
-        if (value.name, "@materialized") in st.store:
+        if (value.name, fields.ASSUMED_CLASS) in st.store:
             return instance
-        st.store[(value.name, "@materialized")] = Class(unit)
+        st.store[(value.name, fields.ASSUMED_CLASS)] = Class(unit)
         rounds, self.run.rounds = (
             self.run.rounds,
             [],

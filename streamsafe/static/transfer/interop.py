@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from streamsafe.static import fields
 from streamsafe.static.facts import AMBIENT
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -11,7 +12,6 @@ from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import (
     CAPSULE,
     NONE,
-    PLAIN,
     POINTER,
     UNKNOWN,
     Const,
@@ -244,7 +244,9 @@ class Interop(Part):
             return union(
                 (Tensor(v.name, part=v.part), g) for v, g in alternatives(memory) if isinstance(v, Tensor)
             )
-        owned = not any(isinstance(v, Opaque) and (v.name, "@unowned") in st.store for v in iterate(memory))
+        owned = not any(
+            isinstance(v, Opaque) and st.store.marked(v.name, fields.UNOWNED_MEMORY) for v in iterate(memory)
+        )
         return self.tensors.new_tensor(
             st,
             call.site,
@@ -261,7 +263,7 @@ class Interop(Part):
         known = any(isinstance(v, Tensor) for v in iterate(self.pointee(given)))
         if call.text.endswith("UnownedMemory") and not known:
             somebodys = self.objects.fresh(call.node, st, "memory")
-            st.store[(somebodys, "@unowned")] = PLAIN
+            st.store.mark(somebodys, fields.UNOWNED_MEMORY)
             return Opaque(somebodys)
         return given
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import concrete, element_keys, hints, numbers, sequences
+from streamsafe.static import concrete, element_keys, fields, hints, numbers, sequences
 from streamsafe.static.facts import LOADER, Site
 from streamsafe.static.state import Ordered, State
 from streamsafe.static.transfer.computed import LENGTH
@@ -190,7 +190,7 @@ class Iterables(Part):
         if name == "builtins.enumerate":
             index = Opaque(self.objects.fresh(node, st, "index"))
             if len(iterable.args) == 1 and not iterable.kwargs and isinstance(iterable.args[0], Opaque):
-                st.store[(index.name, "@of")] = iterable.args[0]
+                st.store[(index.name, fields.INDEX_OF)] = iterable.args[0]
             return Tuple((index, items[0] if items else UNKNOWN))
         if name == "builtins.zip":
             return Tuple(tuple(items))
@@ -198,7 +198,7 @@ class Iterables(Part):
             index = Opaque(self.objects.fresh(node, st, "index"))
             length = self._length_of(iterable)
             if length is not None and length.parent is not None:
-                st.store[(index.name, "@of")] = Opaque(length.parent)
+                st.store[(index.name, fields.INDEX_OF)] = Opaque(length.parent)
             return index
         if name == "builtins.items":
             mapping = iterable.args[0] if iterable.args else UNKNOWN
@@ -245,7 +245,7 @@ class Iterables(Part):
             for v in (iterable.args if isinstance(iterable, Partial) else (iterable,))
             if isinstance(v, Opaque)
         ]
-        if any((v.name, "@module") in st.store for v in iterated):
+        if any((v.name, fields.TORCH_MODULE) in st.store for v in iterated):
             return True
         elements = [v.name.child(EACH) for v in iterated]
         known = [e for e in elements if st.store.of(e) or e in st.order.made]
@@ -301,9 +301,9 @@ class Iterables(Part):
     def iteration_starts(self, iterable: Value, st: State, site: Site) -> Ordered[object]:
         """A loader that pins memory is at work while a loop iterates over it."""
         added: Ordered[object] = dict.fromkeys(
-            st.store[(v.name, "@pins")].value  # type: ignore[attr-defined]
+            st.store[(v.name, fields.PIN_MEMORY)].value  # type: ignore[attr-defined]
             for v in iterate(self._loader(iterable))
-            if isinstance(v, Opaque) and (v.name, "@pins") in st.store
+            if isinstance(v, Opaque) and (v.name, fields.PIN_MEMORY) in st.store
         )
         st.threads = st.threads | added
         return added

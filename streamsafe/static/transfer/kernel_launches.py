@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamsafe.cuda import Signature, kernels
-from streamsafe.static import apis, parts
+from streamsafe.static import apis, fields, parts
 from streamsafe.static.facts import Assumed
 from streamsafe.static.kernels import assigned_elements, has_constants, stored_through, waits
 from streamsafe.static.launches import reached
@@ -41,9 +41,9 @@ class KernelLaunches(Part):
     def do_make_kernel(self, call: Call, st: State) -> Value:
         """A kernel: which arguments it writes, its source says."""
         name = self.objects.fresh(call.node, st, "kernel")
-        st.store[(name, "@kernel")] = Const(call.text.rpartition(".")[2])
+        st.store[(name, fields.KERNEL_KIND)] = Const(call.text.rpartition(".")[2])
         texts = [v.value for v in call.everything() if isinstance(v, Const) and isinstance(v.value, str)]
-        st.store[(name, "@source")] = Const(tuple(texts))
+        st.store[(name, fields.KERNEL_SOURCE)] = Const(tuple(texts))
         return Opaque(name)
 
     def kernel_of(self, function: Value, st: State) -> Opaque | None:
@@ -53,7 +53,7 @@ class KernelLaunches(Part):
                 inner = inner.receiver
             if isinstance(inner, Opaque):
                 for name in inner.name.chain():
-                    if (name, "@kernel") in st.store:
+                    if (name, fields.KERNEL_KIND) in st.store:
                         return Opaque(name)
         return None
 
@@ -96,7 +96,7 @@ class KernelLaunches(Part):
         """A kernel that is written in Python: what its body assigns to it writes."""
         stream = None
         arguments = list(call.args)
-        grid = call.kwargs.pop("@grid", None)
+        grid = call.grid
         if isinstance(grid, Tuple) and len(grid.items) > 2:
             stream = self.arrays.given_stream(grid.items[2])
         elif kind == "rawkernel" and grid is not None:
@@ -138,16 +138,16 @@ class KernelLaunches(Part):
         self, function: Value, kernel: Opaque, call: Call, st: State, method: str = ""
     ) -> Value:
         """``kernel((grid,), (block,), (args...), stream=None)`` or an elementwise kernel's call."""
-        kind = st.store.get((kernel.name, "@kernel"))
+        kind = st.store.get((kernel.name, fields.KERNEL_KIND))
         stream = self.arrays.given_stream(call.kwargs.pop("stream", None))
         text = "kernel launch"
         if kind == Const("RawModule"):
             if method == "get_function" and call.args and isinstance(call.args[0], Const):
                 one = Opaque(self.objects.fresh(call.node, st, "kernel"))
-                st.store[(one.name, "@kernel")] = Const("RawKernel")
-                source = st.store.get((kernel.name, "@source"), Const(()))
+                st.store[(one.name, fields.KERNEL_KIND)] = Const("RawKernel")
+                source = st.store.get((kernel.name, fields.KERNEL_SOURCE), Const(()))
                 assert isinstance(source, Const)
-                st.store[(one.name, "@source")] = Const((*source.value, call.args[0].value))
+                st.store[(one.name, fields.KERNEL_SOURCE)] = Const((*source.value, call.args[0].value))
                 return one
             return UNKNOWN
         for s, _ in self.effects.possible_streams(
@@ -198,7 +198,7 @@ class KernelLaunches(Part):
 
     def sources(self, kernel: Opaque, st: State) -> tuple[str, ...]:
         """The strings a kernel was made with."""
-        found = st.store.get((kernel.name, "@source"))
+        found = st.store.get((kernel.name, fields.KERNEL_SOURCE))
         return tuple(found.value) if isinstance(found, Const) else ()
 
     def input_count(self, kernel: Opaque, st: State) -> int | None:

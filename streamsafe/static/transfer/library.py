@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis
+from streamsafe.static import apis, fields
 from streamsafe.static.facts import Assumed
 from streamsafe.static.state import State
 from streamsafe.static.transfer.devices import as_device
@@ -16,7 +16,6 @@ from streamsafe.static.values import (
     MOST_STACKED,
     NONE,
     PLAIN,
-    STACKED,
     UNKNOWN,
     Api,
     Const,
@@ -89,14 +88,14 @@ class Library(Part):
     def do_exit_stack(self, call: Call, st: State) -> Value:
         """``ExitStack``: what it entered it leaves at its end."""
         held = self.containers.container(call.node, st, "list", [NONE] * MOST_STACKED)
-        st.store[(held.name, STACKED)] = Const(0)
+        st.store[(held.name, fields.STACK_DEPTH)] = Const(0)
         self.remember_current(held, st)
         return Context("stack", (held,))
 
     def remember_current(self, held: Container, st: State) -> None:
         """What is current before an ``ExitStack`` enters anything is current again once it has left it all."""
         for library in ("torch", "cupy"):
-            st.store[(held.name, f"@outside {library}")] = self.effects.current(st, library)
+            st.store[(held.name, fields.STREAM_BEFORE.of(library))] = self.effects.current(st, library)
         # where a path enters no stream this one still is current, also in a loop
         st.current.setdefault(
             self.tensors.default_library, self.effects.current(st, self.tensors.default_library)
@@ -170,7 +169,7 @@ class Library(Part):
         """``math.ceil(n / size)``: so many pieces, of which there is one at least."""
         self.do_host_number(call, st)
         count = self.conditions.unknown_flag(call.node, st)
-        st.store[(count.name, "@nonzero")] = PLAIN
+        st.store.mark(count.name, fields.NONZERO)
         return count
 
     def do_place_on_ring(self, call: Call, st: State) -> Value:
@@ -324,7 +323,7 @@ class Library(Part):
             return Context("stream", (stream,)) if stream is not None else Context("nothing")
         if kind == "pinned":
             name = self.objects.fresh(call.node, st, "pinned")
-            st.store[(name, "@place")] = Const("pinned")
+            st.store[(name, fields.PLACE)] = Const("pinned")
             return Tensor(name)
         if kind == "tensor" or model.allocates is not None:
             made: Object = self.tensors.new_tensor(st, call.site, text, library=library, stream=stream)

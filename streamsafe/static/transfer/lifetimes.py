@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable
 
 from streamsafe.order.symbolic import ALWAYS, Accesses, Guard, Made, Way, simplify
+from streamsafe.static import fields
 from streamsafe.static.facts import INITIAL, Assumed, Detail, Finding, Site
 from streamsafe.static.state import State
-from streamsafe.static.transfer.memory import PRESUMED, Release
+from streamsafe.static.transfer.memory import Release
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
     NONE,
@@ -24,12 +25,6 @@ from streamsafe.static.values import (
     led_to,
 )
 
-TAKEN = "@left"
-"""Of what container one of the objects of a name has been taken out, and where the objects had been used by then."""
-
-NEXT = "@left next"
-"""The same of another one, taken out while somebody still held the one before."""
-
 
 class Lifetimes(Part):
     """Releases what nothing leads to."""
@@ -37,7 +32,7 @@ class Lifetimes(Part):
     @staticmethod
     def covering(st: State, buffer: Name) -> set[Name]:
         """The streams that a block is recorded on."""
-        recorded = st.store.get((buffer, "@recorded on"), NONE)
+        recorded = st.store.get((buffer, fields.RECORD_STREAM), NONE)
         tuples = [r.items for r in iterate(recorded) if isinstance(r, Tuple)]
         return {s.name for items in tuples for s in items if isinstance(s, Stream)}
 
@@ -50,8 +45,8 @@ class Lifetimes(Part):
         self.run.ended = set()
         concerned = []
         for name in dict.fromkeys(candidates):
-            allocated = st.store.get((name, "@allocated"))
-            pinned = st.store.get((name, "@place")) == Const("pinned")
+            allocated = st.store.get((name, fields.ALLOCATED_ON))
+            pinned = st.store.get((name, fields.PLACE)) == Const("pinned")
             if name in inputs and (pinned or allocated is not None):
                 concerned.append(name)
             if allocated is None:
@@ -78,8 +73,8 @@ class Lifetimes(Part):
 
     def _release_taken(self, st: State, name: Name, site: Site, keep: list[Value]) -> None:
         """One of the objects of a name was taken out of what holds the others, and is held no more."""
-        choices = alternatives(st.store.get((name, TAKEN), NONE), st.path)
-        following = st.store.get((name, NEXT), NONE)
+        choices = alternatives(st.store.get((name, fields.TAKEN_FROM), NONE), st.path)
+        following = st.store.get((name, fields.TAKEN_NEXT), NONE)
         for taken, guard in choices:
             if not isinstance(taken, Tuple) or (
                 following == NONE and any(v == NONE and not g.contradicts(guard) for v, g in choices)
@@ -90,8 +85,8 @@ class Lifetimes(Part):
             assert isinstance(before, Const)
             gone = name not in self.reachable(st, keep, container.name)
             if gone or (following != NONE and self._holders(st, name, container, keep) == 1):
-                st.store[(name, TAKEN)] = NONE if gone else following
-                st.store[(name, NEXT)] = NONE
+                st.store[(name, fields.TAKEN_FROM)] = NONE if gone else following
+                st.store[(name, fields.TAKEN_NEXT)] = NONE
                 # what a key picks may have been waited for where it was picked before
                 over = before.value if container.kind == "dict" else frozenset()
                 self.release(st, name, site, only=(guard, over))
@@ -104,7 +99,7 @@ class Lifetimes(Part):
             for owner, table in st.store.settled().items()
             if owner in alive and owner is not container.name and name in table.leads()
             for key, value in table.items()
-            if not (type(key) is str and key[:1] == "@")
+            if type(key) is not fields.Field
         ]
         return sum(name in led_to((value,)) for value in (*held, *keep))
 
@@ -116,7 +111,7 @@ class Lifetimes(Part):
             for owner, table in st.store.settled().items()
             if owner in alive
             for key, value in table.items()
-            if type(value) is not Const and not (type(key) is str and key[:1] == "@")
+            if type(value) is not Const and type(key) is not fields.Field
         ]
         return {
             guard
@@ -143,10 +138,10 @@ class Lifetimes(Part):
             only: one of the blocks of this name is released, on these paths; others are still held, and so it may be
                 one of those that what was done at these places was done to.
         """
-        allocated = st.store.get((buffer, "@allocated"))
+        allocated = st.store.get((buffer, fields.ALLOCATED_ON))
         if allocated is None:
             return
-        if st.capture is None and (buffer, "@captured") in st.store:
+        if st.capture is None and (buffer, fields.ALLOCATED_IN_CAPTURE) in st.store:
             st.order.drop(buffer)  # the graph's own pool keeps it
             return
         covered = self.covering(st, buffer)
@@ -190,7 +185,7 @@ class Lifetimes(Part):
                     later = not {made, made._replace(buffer=buffer.newest())}.isdisjoint(self.run.inherited)
                     part = release._replace(later=later)
                     detail: Detail = made.detail  # type: ignore[assignment]
-                    if (buffer, PRESUMED) in st.store:
+                    if st.store.marked(buffer, fields.PRESUMED_STREAM):
                         detail = detail._replace(assumed=detail.assumed | Assumed.METHODS)
                     pooled = made._replace(buffer=pool, part=part, writes=True, detail=detail)
                     bit = self.run.carriers.bit(stream.name)
@@ -206,7 +201,7 @@ class Lifetimes(Part):
         if kept or only is not None:
             return
         st.order.drop(buffer)
-        del st.store[(buffer, "@allocated")]
+        del st.store[(buffer, fields.ALLOCATED_ON)]
 
     def _not_recorded(self, st: State, pooled: Made, release: Release) -> None:
         """An initial gradient is released while backward() may still read it: no next allocation need be seen."""
@@ -259,23 +254,23 @@ class Lifetimes(Part):
 
         What was done to it before, an event beside it may tell: which one that is is not known.
         """
-        taken = [t for t, _ in self.memory.tensors_in(st, value) if (t.name, "@allocated") in st.store]
+        taken = [t for t, _ in self.memory.tensors_in(st, value) if (t.name, fields.ALLOCATED_ON) in st.store]
         if not taken or self.run.threads or self.run.beside:
             return  # whoever put it there may have kept it, and wait for what is done to it here
         others = self.reachable(st, self.call_stack.suspended(), container.name)
         for target in taken:
-            note = TAKEN
+            note = fields.TAKEN_FROM
             if target.name in others:
                 if not self._was_taken(st, target.name, container):
                     continue
-                note = NEXT
+                note = fields.TAKEN_NEXT
             before = frozenset(made.site for made in st.order.accesses(target.name))
             st.store[(target.name, note)] = Tuple((container, Const(before)))
 
     @staticmethod
     def _was_taken(st: State, name: Name, container: Container) -> bool:
         """Whether one of the objects of a name was taken out of a container and is not in it again."""
-        rows = iterate(st.store.get((name, TAKEN), NONE))
+        rows = iterate(st.store.get((name, fields.TAKEN_FROM), NONE))
         return any(isinstance(row, Tuple) and row.items[0] == container for row in rows)
 
     def put_back(self, st: State, value: Value, into: Object | None = None, but: Value = NONE) -> None:
@@ -284,12 +279,12 @@ class Lifetimes(Part):
         What another container holds is reached through that one.
         """
         for target, _ in self.memory.tensors_in(st, value):
-            taken = st.store.get((target.name, TAKEN))
+            taken = st.store.get((target.name, fields.TAKEN_FROM))
             if taken is None or target.name in {t.name for t, _ in self.memory.tensors_in(st, but)}:
                 continue
             containers = {row.items[0] for row in iterate(taken) if isinstance(row, Tuple)}
             if into is None or any(isinstance(v, Object) and v.name == into.name for v in containers):
-                st.store[(target.name, TAKEN)] = NONE
+                st.store[(target.name, fields.TAKEN_FROM)] = NONE
 
     def reachable(self, st: State, keep: Iterable[Value] = (), without: Name | None = None) -> set[Name]:
         """Every object that some live name leads to; not through a container without which it is asked for."""
@@ -297,7 +292,9 @@ class Lifetimes(Part):
         children: dict[Name, list[Name]] = {}
         tables = st.store.settled()
         for owner in tables:
-            if self.memory.is_external(owner) or (self.run.waiting and "@waiting" in tables[owner]):
+            if self.memory.is_external(owner) or (
+                self.run.waiting and fields.WAITING_THREAD in tables[owner]
+            ):
                 external.add(owner)  # somebody who is not seen holds it, or it is a thread that runs
             if owner.parent is not None:
                 children.setdefault(owner.parent, []).append(owner)

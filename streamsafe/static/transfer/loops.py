@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import concrete, element_keys, sequences
+from streamsafe.static import concrete, element_keys, fields, sequences
 from streamsafe.static.numbers import SLOT_ROUNDS
 from streamsafe.static.state import State
 from streamsafe.static.transfer.iterables import UNROLLED
@@ -221,9 +221,9 @@ class Loops(Part):
                     called = Function(own) if own is not None else None
                 if isinstance(called, Function) and self.functions.is_relevant(called.unit):
                     return True
-                if isinstance(held, Tensor) and st.store.get((held.name, "@place")) == Const("pinned"):
+                if isinstance(held, Tensor) and st.store.get((held.name, fields.PLACE)) == Const("pinned"):
                     return True
-                if isinstance(held, Object) and (held.name, "@graphed") in st.store:
+                if isinstance(held, Object) and (held.name, fields.GRAPHED_CALLABLE) in st.store:
                     return True
                 if isinstance(held, Partial) and held.function == GRAPHED:
                     return True
@@ -364,7 +364,7 @@ class Loops(Part):
             round_ = self.elements.round_name(node, st)
             self.run.late_rounds = {*late, round_} if number == SLOT_ROUNDS - 1 else late
             element_keys.begin(st, round_, first=not number)
-            st.store[(round_, element_keys.NUMBER_OF_ROUND)] = Const(number)
+            st.store[(round_, fields.ROUND_NUMBER)] = Const(number)
             with self.iterables.round_apart(node, number, SLOT_ROUNDS):
                 item = self._numbered_item(number, iterable, round_, st, node)
                 body(item_in_round(item, iterable, ((round_.base(), round_),)), st)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from streamsafe.order import edges
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard
-from streamsafe.static import element_keys, hints, parts
+from streamsafe.static import element_keys, fields, hints, parts
 from streamsafe.static.facts import AGAIN, AMBIENT, Assumed, Detail, Finding, Site
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -39,12 +39,6 @@ if TYPE_CHECKING:
 
 _LEADING = frozenset({Union, Tensor, Opaque, Tuple, Container, Instance})
 """Values that stand for tensors, or hold some."""
-
-PRESUMED = "@presumed"
-"""Under this it is kept that the stream on which memory was allocated is supposed."""
-
-KEPT = "@kept"
-"""Noted of a tensor that was put into a list which nobody reads: it keeps alive what is put there, however much."""
 
 
 class Release(NamedTuple):
@@ -108,7 +102,7 @@ class Memory(Part):
         elif (kind is Container or kind is Instance) and depth < 3:
             rounds = parts.rounds(value.part)  # type: ignore[attr-defined]
             for key, inner in st.store.of(value.name).items():  # type: ignore[attr-defined]
-                if type(inner) in _LEADING and (type(key) is not str or key[:1] != "@"):
+                if type(inner) in _LEADING and type(key) is not fields.Field:
                     self._collect(st, element_keys.in_rounds(inner, rounds), under, depth + 1, found)
 
     def _result_of(self, st: State, value: Opaque) -> Opaque | None:
@@ -175,7 +169,7 @@ class Memory(Part):
             ]
         for table in tables:
             for key, held in list(table.items()):
-                if isinstance(key, str) and key.startswith("@"):
+                if type(key) is fields.Field:
                     continue
                 for inner in iterate(held):
                     if isinstance(inner, (Tensor, Opaque)) and inner.name not in seen:
@@ -214,11 +208,11 @@ class Memory(Part):
 
     def place(self, st: State, target: Value) -> str:
         """``device``, ``pinned``, ``pageable`` or nothing."""
-        found = st.store.get((target.name, "@place")) if isinstance(target, Object) else None
+        found = st.store.get((target.name, fields.PLACE)) if isinstance(target, Object) else None
         if isinstance(found, Const):
             if st.capture is not None and isinstance(target, Object):
                 # whoever makes a module sets the default, and this is captured
-                return "device" if (target.name, "@by default") in st.store else str(found.value)
+                return "device" if st.store.marked(target.name, fields.DEFAULT_DEVICE) else str(found.value)
             return str(found.value)
         if isinstance(target, Tensor) and target.numpy:
             return "host"
@@ -227,7 +221,7 @@ class Memory(Part):
         if self.run.loaded and target.name.root().base() in self.run.loaded:
             return "pageable"
         if target.name.parent is not None and any(
-            st.store.get((name, "@place")) == Const("pageable") for name in target.name.parent.chain()
+            st.store.get((name, fields.PLACE)) == Const("pageable") for name in target.name.parent.chain()
         ):
             return "pageable"  # a table of what lies on the host
         return "host" if hints.names_host(target.name.site) else ""
@@ -235,13 +229,13 @@ class Memory(Part):
     def set_place(self, st: State, target: Value, place: str) -> None:
         """Where a buffer lies is known from now on."""
         if isinstance(target, Object):
-            st.store[(target.name, "@place")] = Const(place)
+            st.store[(target.name, fields.PLACE)] = Const(place)
 
     def allocate(
         self, st: State, buffer: Name, library: str, site: Site, stream: Value | None = None
     ) -> None:
         """A block is taken from the pool of the current stream (TL-01, CS-20): its next life begins."""
-        st.store[(buffer, "@allocated")] = union(self.effects.possible_streams(st, library, stream))
+        st.store[(buffer, fields.ALLOCATED_ON)] = union(self.effects.possible_streams(st, library, stream))
         base = buffer.base()
         self.run.libraries[base] = library
         self.run.sites_of[base] = site
@@ -259,13 +253,13 @@ class Memory(Part):
         seen_made = buffer.parent is None and not self.is_external(buffer)
         if (
             seen_made
-            or (buffer, "@allocated") in st.store
+            or (buffer, fields.ALLOCATED_ON) in st.store
             or self.place(st, Opaque(buffer)) not in ("", "device")
         ):
             return
         if not any(made.detail.tags & {"h2d", "h2d?"} for made in st.order.accesses(buffer)):  # type: ignore[attr-defined]
-            st.store[(buffer, "@allocated")] = Stream(AMBIENT)
-            st.store[(buffer, PRESUMED)] = PLAIN
+            st.store[(buffer, fields.ALLOCATED_ON)] = Stream(AMBIENT)
+            st.store.mark(buffer, fields.PRESUMED_STREAM)
 
     def taken_from_pool(self, st: State, stream: Stream, guard: Guard, library: str, site: Site) -> None:
         """The next life of what a stream's pool has got back begins at a place."""
@@ -323,7 +317,7 @@ class Memory(Part):
     def recorded_on(self, st: State, value: Value, streams: list[Stream]) -> None:
         """The allocator waits for these streams before it hands out again what is freed."""
         for target, _ in self.tensors_in(st, value):
-            key = (target.name, "@recorded on")
+            key = (target.name, fields.RECORD_STREAM)
             before = [s for r in iterate(st.store.get(key, NONE)) if isinstance(r, Tuple) for s in r.items]
             st.store[key] = Tuple(tuple(dict.fromkeys([*before, *streams])))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from streamsafe.static import apis, element_keys, parts
+from streamsafe.static import apis, element_keys, fields, parts
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS
@@ -62,7 +62,9 @@ class Methods(Part):
         if len(choices) > 1:
             kinds = {type(v) for v, _ in choices}
             built = all(
-                isinstance(v, Opaque) and (v.name, "@built") in st.store for v, _ in choices if v != NONE
+                isinstance(v, Opaque) and st.store.marked(v.name, fields.CONSTRUCTED)
+                for v, _ in choices
+                if v != NONE
             )
             keyed = (
                 name in ("get", "set", "copy", "pop", "setdefault")
@@ -293,7 +295,7 @@ class Methods(Part):
         if name == "register_buffer" and len(call.args) >= 2 and isinstance(call.args[0], Const):
             for value in iterate(call.args[1]):
                 if isinstance(value, (Tensor, Opaque)):
-                    st.store[(value.name, "@buffer")] = PLAIN
+                    st.store.mark(value.name, fields.MODULE_BUFFER)
                     self.torch_modules.goes_with_module(value, st)
             self.assignments.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
             return NONE
@@ -309,7 +311,7 @@ class Methods(Part):
                 # what is neither a parameter nor a buffer stays where it is
                 only_own = module and self.class_members.find_method(receiver.unit, "_apply") is None
                 for target, _ in self.memory.tensors_in(st, receiver):
-                    along = (target.name, "@goes along") in st.store
+                    along = st.store.marked(target.name, fields.MOVES_WITH_MODULE)
                     if along or (not only_own and self.memory.place(st, target) == "pageable"):
                         self.memory.set_place(st, target, "device")
                 if call.node is self.run.alone and module:
@@ -331,7 +333,7 @@ class Methods(Part):
 _TEMPLATES = ("_{}_impl", "{}_impl", "_do_{}", "_{}")
 """How a class of the file names its own part of a method that an unseen base has."""
 
-_MAKERS = ("@random", "@plan", "@pinned_pool", "@executor", "@thread")
+_MAKERS = (fields.RANDOM_GENERATOR, fields.FFT_PLAN, fields.PINNED_POOL, fields.EXECUTOR, fields.THREAD)
 
 
 def _is_maker(value: Opaque, st: State) -> bool:

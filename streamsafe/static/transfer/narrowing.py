@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, HOST
-from streamsafe.static import apis, concrete, element_keys, parts, sequences
+from streamsafe.static import apis, concrete, element_keys, fields, parts, sequences
 from streamsafe.static.operators import count_test
 from streamsafe.static.state import Key, State
 from streamsafe.static.transfer.part import Part
@@ -152,7 +152,7 @@ class Narrowing(Part):
         if all(map(apis.kinds_of, names)):
             for value in iterate(self.expressions.eval(target, st)):
                 if isinstance(value, Opaque):
-                    st.store[(value.name, "@collection")] = NONE
+                    st.store.mark(value.name, fields.COLLECTION)
 
     def _narrow_rows(self, target: cst.Subscript, st: State, keeps: Callable[[Value], bool]) -> None:
         """What a test of ``row[1]`` tells about which of several rows it is."""
@@ -212,7 +212,7 @@ class Narrowing(Part):
             st.store.pop((value.name, "*"), None)
             sequences.put(st, value, [])
         elif value.kind == "dict":
-            for key in [k for k in st.store.of(value.name) if type(k) is not str or k[:1] != "@"]:
+            for key in [k for k in st.store.of(value.name) if type(k) is not fields.Field]:
                 st.store.pop((value.name, key), None)
             sequences.set_keys(st, value, ())
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.static import concrete, element_keys
+from streamsafe.static import concrete, element_keys, fields
 from streamsafe.static.state import State, leans
 from streamsafe.static.suggestions import COMMUNICATION
 from streamsafe.static.transfer.expressions import _HANDLES, _ORDERING, MODULE
@@ -16,7 +16,6 @@ from streamsafe.static.values import (
     EACH,
     EVERY,
     NONE,
-    PLAIN,
     Class,
     Name,
     Object,
@@ -55,12 +54,12 @@ class Objects(Part):
         ):
             name, self.run.kept_under, lazily = self.run.kept_under[1], None, True
         if lazily:  # where there is one already none is made
-            st.store[(name, "@made")] = PLAIN
+            st.store.mark(name, fields.CREATED)
             self.run.made_here.add(name)
             return name
-        if (name, "@made") in st.store:
+        if st.store.marked(name, fields.CREATED):
             self.age(st, {name})
-        st.store[(name, "@made")] = PLAIN
+        st.store.mark(name, fields.CREATED)
         self.run.made_here.add(name)
         for names in self.run.rounds:
             names.add(name)
@@ -145,7 +144,7 @@ class Objects(Part):
         self.run.candidates = [renaming(name) for name in self.run.candidates]
         self.run.ended = {renaming(name) for name in self.run.ended}
         for name in list(names):
-            st.store.pop((name, "@made"), None)
+            st.store.pop((name, fields.CREATED), None)
 
     def is_opaque(self, name: Name) -> bool:
         """Whether attributes of this object exist although nothing was seen assigned to them."""

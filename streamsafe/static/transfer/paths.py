@@ -9,7 +9,7 @@ import libcst as cst
 
 from streamsafe.order.forks import differing
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static.sequences import SOME
+from streamsafe.static import fields
 from streamsafe.static.state import Key, State, distinguished, is_falsy
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
@@ -45,7 +45,7 @@ MOST_KEYS = 8
 def split(st: State, owner: Name) -> Iterator[tuple[Key, Union]]:
     """What an object or a scope holds that is false or not, and conditions say which."""
     for name, value in list(st.store.of(owner).items()):
-        if not isinstance(value, Union) or (isinstance(name, str) and name[0] == "@" and name != SOME):
+        if not isinstance(value, Union) or (type(name) is fields.Field and name is not fields.HAS_ITEMS):
             continue
         empty, full = ([g for v, g in value.alternatives if is_falsy(v) is w] for w in (True, False))
         if empty and full and all(a.contradicts(b) for a in empty for b in full):
@@ -72,7 +72,7 @@ def false_in_one(first: State, second: State) -> list[Key]:
             continue
         for key, value in table.items():
             against = other.get(key)
-            if against is None or against is value or (isinstance(key, str) and key.startswith("@")):
+            if against is None or against is value or type(key) is fields.Field:
                 continue
             if {is_falsy(v) for v in iterate(value)} ^ {is_falsy(v) for v in iterate(against)} == {
                 True,
@@ -363,7 +363,7 @@ class Paths(Part):
             return
         if any(name in st.store.leads(owner) for owner in list(st.store.objects) if owner is not key[0]):
             return  # who else has what was held here before is not to get another one
-        for note in ("@recorded", "@record site", "@recorders"):
+        for note in (fields.RECORDED_ON, fields.RECORD_SITE, fields.EVER_RECORDED_ON):
             known = [(n, g) for v, g in handles if (n := st.store.get((v.name, note))) is not None]
             if known:
                 st.store[(name, note)] = union(known)
@@ -384,13 +384,13 @@ class Paths(Part):
             for owner, table in st.store.objects.items() if turning else ():
                 if not turning.isdisjoint(table):
                     keys.update(((owner, name), None) for name in turning if name in table)
-                if "@length" in table and len(keys) < MOST_KEYS:
+                if fields.LENGTH in table and len(keys) < MOST_KEYS:
                     keys.update(
                         ((owner, n), None) for n, v in table.items() if type(n) is int and _holds_handle(v)
                     )
             for key, value in st.store.leaning(asked) if asked else ():
-                alone = type(key[1]) is str and key[1][:1] not in "*@"
-                if not alone and not (type(key[1]) is int and (key[0], "@length") in st.store):
+                alone = type(key[1]) is str and key[1][:1] not in "*"
+                if not alone and not (type(key[1]) is int and (key[0], fields.LENGTH) in st.store):
                     continue
                 if len(keys) < MOST_KEYS and _holds_handle(value):
                     keys[key] = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
+from streamsafe.static import fields
 from streamsafe.static.state import State
 from streamsafe.static.transfer.conditions import Outcomes
 from streamsafe.static.transfer.part import Part
@@ -134,7 +135,9 @@ class Placement(Part):
     @staticmethod
     def is_module(receiver: Value, st: State) -> bool:
         """Whether this is a module of torch's that is made here."""
-        return all(isinstance(v, Opaque) and (v.name, "@module") in st.store for v in iterate(receiver))
+        return all(
+            isinstance(v, Opaque) and (v.name, fields.TORCH_MODULE) in st.store for v in iterate(receiver)
+        )
 
     def gives_other_memory(self, name: str, call: Call) -> bool:
         """Whether a method of a module that a device has gives its parameters other memory, in place."""

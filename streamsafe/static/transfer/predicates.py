@@ -9,14 +9,13 @@ from functools import lru_cache
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import numbers, sequences
+from streamsafe.static import fields, numbers, sequences
 from streamsafe.static.operators import ASKS, TURNED, Question, as_form, count_test, decided
 from streamsafe.static.state import State
 from streamsafe.static.transfer.conditions import Outcomes
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
     NONE,
-    NUMBER,
     Api,
     Asked,
     Class,
@@ -43,16 +42,13 @@ from streamsafe.static.values import (
     union,
 )
 
-BOUNDS = "@bounds"
-"""Under this it is kept between which numbers one is, the second None where it has no end."""
-
 
 def _is_there(value: Opaque, st: State) -> bool:
     """Whether an object is not None: a constructor has made it, or a call that left work on a side stream gave it."""
     site = value.name.site
     if type(site) is tuple and site[-1] in ("module", "generator", "pool", "namespace"):
         return True
-    return any((link, "@there") in st.store for link in value.name.chain())
+    return any(st.store.marked(link, fields.NEVER_NONE) for link in value.name.chain())
 
 
 class Predicates(Part):
@@ -234,7 +230,7 @@ class Predicates(Part):
             later := numbers.later(value.form, value.value, self.run.late_rounds)
         ):
             return later
-        bounds = st.store.get((value.name, BOUNDS)) if isinstance(value, Opaque) else None
+        bounds = st.store.get((value.name, fields.BOUNDS)) if isinstance(value, Opaque) else None
         return bounds.value if isinstance(bounds, Const) else (least(value), most(value))
 
     def _test_bounds(
@@ -360,7 +356,7 @@ class Predicates(Part):
             names.extend(value.form.names())
             return value.form
         if isinstance(value, Opaque):
-            number = st.store.get((value.name, NUMBER))
+            number = st.store.get((value.name, fields.NUMBER))
             if isinstance(number, Number) and not self.expressions.is_tensor(st, value):
                 return self._form(node, number, st, names)
             names.append(value.name)

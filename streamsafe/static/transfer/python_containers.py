@@ -7,7 +7,7 @@ from functools import partial
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import numbers, parts, sequences
+from streamsafe.static import fields, numbers, parts, sequences
 from streamsafe.static.state import State
 from streamsafe.static.transfer.computed import LENGTH
 from streamsafe.static.transfer.part import Part
@@ -94,13 +94,13 @@ class PythonContainers(Part):
         if count is None and (known := self.computed.length_of(value, st)) != UNKNOWN:
             return self.stream_pools.sized(known, st)
         if count is None and isinstance(value, Container) and value.kind not in ("queue", "channel"):
-            counted = st.store.get((value.name, sequences.COUNTED))
+            counted = st.store.get((value.name, fields.SYMBOLIC_LENGTH))
             if counted is None:
                 length = self.objects.fresh(call.node, st, LENGTH)
                 self.run.lengths[length.base()] = value.name.base()
                 counted = Number(..., numbers.of_atom(length))
                 if value.kind == "list":
-                    st.store[(value.name, sequences.COUNTED)] = counted
+                    st.store[(value.name, fields.SYMBOLIC_LENGTH)] = counted
             return counted
         return PLAIN if count is None else Const(count)
 
@@ -206,7 +206,7 @@ class PythonContainers(Part):
                 return made
             sequences.put(st, made, known)
             if len(call.args) > 1 or call.kwargs:
-                st.store[(made.name, sequences.BOUNDED)] = PLAIN
+                st.store.mark(made.name, fields.MAXLEN)
             return made
         if not call.kwargs:
             sequences.put(st, made, [])
@@ -296,7 +296,7 @@ class PythonContainers(Part):
         """``defaultdict(factory)``: what is asked for and not there is made."""
         made = self.do_make_mapping(Call(call.node, call.site, call.args[1:], call.kwargs), st)
         if isinstance(made, Container) and call.args and call.args[0] != NONE:
-            st.store[(made.name, "@factory")] = call.args[0]
+            st.store[(made.name, fields.DEFAULT_FACTORY)] = call.args[0]
         return made
 
     def make_default(self, factory: Value, node: cst.CSTNode, st: State) -> Value:

@@ -9,12 +9,12 @@ from operator import or_
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamsafe.order.symbolic import ALWAYS, Guard, Made
+from streamsafe.static import fields
 from streamsafe.static.facts import GRADIENTS, Assumed, Detail, Site, constants
 from streamsafe.static.state import Capture, State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
     NONE,
-    PLAIN,
     Const,
     Name,
     Object,
@@ -89,13 +89,13 @@ class Replays(Part):
                 owner = pool.name
                 if owner.site == "pool()" and owner.parent is not None:
                     # another graph's, or the one that graph shares
-                    chosen = st.store.get((owner.parent, "@pool"))
+                    chosen = st.store.get((owner.parent, fields.MEMORY_POOL))
                     owner = chosen.name if isinstance(chosen, Opaque) else owner
-            st.store[(inner.name, "@pool")] = Opaque(owner)
+            st.store[(inner.name, fields.MEMORY_POOL)] = Opaque(owner)
 
     def join_pool(self, st: State, graph: Name) -> None:
         """A graph has been captured: of those of its pool it is the last, unless a loop makes many of its kind."""
-        pool = st.store.get((graph, "@pool"))
+        pool = st.store.get((graph, fields.MEMORY_POOL))
         if not isinstance(pool, Opaque) or graph.is_older() or graph.is_unknown_element():
             return
         orders = self._orders(st, pool.name)
@@ -105,21 +105,21 @@ class Replays(Part):
         self.run.pooled = self.run.pooled or bool(before)
         order = before if many else [*before, graph]
         for owner in (pool.name, *order):  # the graphs may outlive what the pool is known by
-            st.store[(owner, "@captures")] = Tuple(tuple(map(Opaque, order)))
+            st.store[(owner, fields.CAPTURE_ORDER)] = Tuple(tuple(map(Opaque, order)))
 
     def _of_this_call(self, st: State, graph: Name) -> bool:
         """Whether a graph was captured by the call that is under way."""
-        return st.store.get((graph, "@entry")) == Const(self.run.entry)
+        return st.store.get((graph, fields.CAPTURED_BY)) == Const(self.run.entry)
 
     @staticmethod
     def _orders(st: State, owner: Name) -> list[list[Name]]:
         """The graphs of a pool, or of a graph's pool, in the order of their captures, on each way here."""
-        found = [v for v, _ in alternatives(st.store.get((owner, "@captures"), NONE), st.path)]
+        found = [v for v, _ in alternatives(st.store.get((owner, fields.CAPTURE_ORDER), NONE), st.path)]
         return [[g.name for g in v.items if isinstance(g, Opaque)] for v in found if isinstance(v, Tuple)]
 
     def share_pool(self, st: State, graph: Name, stream: Stream, guard: Guard, site: Site) -> None:
         """Graphs of one pool overlay each other's temporaries: they replay in the order of capture, one at a time."""
-        pool = st.store.get((graph, "@pool"))
+        pool = st.store.get((graph, fields.MEMORY_POOL))
         orders = [mates for mates in self._orders(st, graph) if len(mates) > 1 and graph in mates]
         if not orders or not isinstance(pool, Opaque):
             return
@@ -139,34 +139,36 @@ class Replays(Part):
         detail = Detail("replay()", own, Assumed.NOTHING, frozenset(), self.run.entry)
         st.order.add(Made(site, memory, None, True, stream.name, detail), guard, covers=False)
         for later in {later: None for mates in orders for later in mates[mates.index(graph) + 1 :]}:
-            if st.store.get((later, "@live")) == Const(self.run.entry):
+            if st.store.get((later, fields.REPLAYED_BY)) == Const(self.run.entry):
                 for output in self._outputs(st, later):
-                    st.store[(output, "@overlaid")] = (
+                    st.store[(output, fields.OVERLAID_AT)] = (
                         Const(site) if guard == ALWAYS else union([(Const(site), guard), (NONE, ALWAYS)])
                     )
-        st.store[(graph, "@live")] = Const(self.run.entry)
+        st.store[(graph, fields.REPLAYED_BY)] = Const(self.run.entry)
         for output in self._outputs(st, graph):
-            st.store[(output, "@overlaid")] = NONE
+            st.store[(output, fields.OVERLAID_AT)] = NONE
 
     @staticmethod
     def used_by(st: State, graph: Name) -> list[Use]:
         """What a replay of a graph uses."""
-        return [use for uses in iterate(st.store.get((graph, "@uses"), NONE)) for use in rows_used(uses)]
+        return [
+            use for uses in iterate(st.store.get((graph, fields.GRAPH_USES), NONE)) for use in rows_used(uses)
+        ]
 
     def _outputs(self, st: State, graph: Name) -> list[Name]:
         return [
             use.target.name
             for use in self.used_by(st, graph)
-            if use.writes and (use.target.name, "@captured") in st.store
+            if use.writes and (use.target.name, fields.ALLOCATED_IN_CAPTURE) in st.store
         ]
 
     def wants_overlaid(self, st: State, buffer: Name, site: Site, guard: Guard = ALWAYS) -> None:
         """An output is needed that a replay out of order may have overwritten (GC-07)."""
-        overlaid = st.store.get((buffer, "@overlaid"), NONE)
+        overlaid = st.store.get((buffer, fields.OVERLAID_AT), NONE)
         places = [place for place, _ in alternatives(overlaid, st.path & guard)]
         if NONE in places:
             return  # which graph it was, or whether one was replayed, is not known any more
-        st.store.pop((buffer, "@overlaid"), None)
+        st.store.pop((buffer, fields.OVERLAID_AT), None)
         for place in places:
             self.accesses.violation(
                 st,
@@ -181,11 +183,11 @@ class Replays(Part):
     @staticmethod
     def _names_of(st: State, buffer: Name) -> list[tuple[_Names, _Names]]:
         """The names of a graph's output since its last replay, and those from before it, on each way here."""
-        return constants(st.store.get((buffer, "@names"))) or [(frozenset(), frozenset())]
+        return constants(st.store.get((buffer, fields.OUTPUT_NAMES))) or [(frozenset(), frozenset())]
 
     @staticmethod
     def _keep_names(st: State, buffer: Name, ways: Iterable[tuple[_Names, _Names]]) -> None:
-        st.store[(buffer, "@names")] = union((Const(way), ALWAYS) for way in ways)
+        st.store[(buffer, fields.OUTPUT_NAMES)] = union((Const(way), ALWAYS) for way in ways)
 
     def name_output(self, st: State, key: tuple[Name, str], value: Value) -> None:
         """A name means what a graph has computed in its last replay."""
@@ -193,18 +195,18 @@ class Replays(Part):
             return
         before = st.store.get(key)
         for inner in iterate(before) if before is not None else ():
-            if isinstance(inner, Object) and (inner.name, "@names") in st.store:
+            if isinstance(inner, Object) and (inner.name, fields.OUTPUT_NAMES) in st.store:
                 ways = self._names_of(st, inner.name)
                 self._keep_names(st, inner.name, ((named - {key}, old - {key}) for named, old in ways))
         for inner in iterate(value):
-            if isinstance(inner, (Tensor, Opaque)) and (inner.name, "@replayed") in st.store:
+            if isinstance(inner, (Tensor, Opaque)) and st.store.marked(inner.name, fields.REPLAY_OUTPUT):
                 ways = self._names_of(st, inner.name)
                 self._keep_names(st, inner.name, ((named | {key}, old - {key}) for named, old in ways))
 
     def output_replayed(self, st: State, buffer: Name) -> None:
         """A replay writes an output anew: what was named before still means it."""
-        st.store[(buffer, "@replayed")] = PLAIN
-        if (buffer, "@names") in st.store:
+        st.store.mark(buffer, fields.REPLAY_OUTPUT)
+        if (buffer, fields.OUTPUT_NAMES) in st.store:
             self.run.renamed = True
             ways = self._names_of(st, buffer)
             self._keep_names(st, buffer, ((frozenset(), named | old) for named, old in ways))
@@ -213,7 +215,7 @@ class Replays(Part):
         """A name of an earlier replay's output is read where a later one has another name (GC-05)."""
         value = st.store.get(key)
         for inner in iterate(value) if value is not None else ():
-            if isinstance(inner, Object) and (inner.name, "@names") in st.store:
+            if isinstance(inner, Object) and (inner.name, fields.OUTPUT_NAMES) in st.store:
                 ways = self._names_of(st, inner.name)
                 if any(key in old and any(frame == key[0] for frame, _ in named) for named, old in ways):
                     self.stale_output(st, inner, site)
@@ -229,7 +231,7 @@ class Replays(Part):
         seen: dict[Name, int] = {}
         for value, count in values:
             for inner in iterate(value):
-                if isinstance(inner, (Tensor, Opaque)) and (inner.name, "@replayed") in st.store:
+                if isinstance(inner, (Tensor, Opaque)) and st.store.marked(inner.name, fields.REPLAY_OUTPUT):
                     if seen.setdefault(inner.name, count) != count:
                         self.stale_output(st, inner, site)
                         return
@@ -238,13 +240,13 @@ class Replays(Part):
 
     def fills_in_capture(self, st: State, target: Object, site: Site) -> None:
         """The host writes memory from before the capture: it does so once (GC-03)."""
-        if st.capture is not None and (target.name, "@captured") not in st.store:
-            st.store[(target.name, "@filled")] = Const((st.capture.site, site))
+        if st.capture is not None and (target.name, fields.ALLOCATED_IN_CAPTURE) not in st.store:
+            st.store[(target.name, fields.FILLED_IN_CAPTURE)] = Const((st.capture.site, site))
 
     def copies_filled(self, st: State, buffer: Name, site: Site) -> None:
         """The graph copies at each replay what the host has written at its capture (GC-19)."""
         assert st.capture is not None
-        for captured, place in constants(st.store.get((buffer, "@filled"))):
+        for captured, place in constants(st.store.get((buffer, fields.FILLED_IN_CAPTURE))):
             if captured is st.capture.site:
                 self.accesses.violation(
                     st,
@@ -260,14 +262,16 @@ class Replays(Part):
         """A module that is made in what is analysed runs, in as many rounds: before it is captured it should have."""
         if st.capture is not None:
             st.capture = replace(st.capture, modules=tuple(dict.fromkeys((*st.capture.modules, module.name))))
-        made = st.store.get((module.name, "@module"))
+        made = st.store.get((module.name, fields.TORCH_MODULE))
         if made is None:
             return
-        runs = frozenset().union(*constants(st.store.get((module.name, "@runs"))))
+        runs = frozenset().union(*constants(st.store.get((module.name, fields.WARMUP_RUNS))))
         if st.capture is None:
-            st.store[(module.name, "@runs")] = Const(runs | {(site, DDP_RUNS if rounds is None else rounds)})
+            st.store[(module.name, fields.WARMUP_RUNS)] = Const(
+                runs | {(site, DDP_RUNS if rounds is None else rounds)}
+            )
             return
-        needed = DDP_RUNS if (module.name, "@ddp") in st.store else 1
+        needed = DDP_RUNS if st.store.marked(module.name, fields.DISTRIBUTED) else 1
         if made == Const(self.run.entry) and sum(count for _, count in runs) < needed and not st.capture.cold:
             what = f"after fewer than {DDP_RUNS} runs" if needed > 1 and runs else "what never ran before"
             st.capture = replace(st.capture, cold=(f"captures {what}", site))
@@ -294,7 +298,7 @@ class Replays(Part):
 
     def pass_done(self, st: State, site: Site) -> None:
         """A backward pass: captured, all it needs should have run before, and not on the default stream alone."""
-        key = (GRADIENTS, "@passes")
+        key = (GRADIENTS, fields.BACKWARD_RUN)
         capture = st.capture
         if capture is None:
             if not all(

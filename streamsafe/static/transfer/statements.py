@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete
+from streamsafe.static import apis, concrete, fields
 from streamsafe.static.facts import Site
 from streamsafe.static.state import State
 from streamsafe.static.transfer.call_stack import MODULE
@@ -308,7 +308,7 @@ class Statements(Part):
                 self.clocks.untimed(branch)  # a run that has failed is not what is timed
                 if handler.name is not None and isinstance(handler.name.name, cst.Name):
                     raised = Opaque(self.objects.fresh(handler, branch, "exception"))
-                    branch.store[(raised.name, "@there")] = PLAIN
+                    branch.store.mark(raised.name, fields.NEVER_NONE)
                     self.bind(handler.name.name.value, raised, branch)
                 self.suite(handler.body, branch)
                 ends.append(branch)

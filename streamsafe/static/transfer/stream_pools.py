@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from streamsafe.static import hints, numbers
+from streamsafe.static import fields, hints, numbers
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import EVERY, Api, Const, Name, Number, Opaque, Partial, Value
@@ -68,7 +68,7 @@ class StreamPools(Part):
                 continue
             for key, value in list(table.items()):
                 apart = not isinstance(key, str) or key == "*" or owner.newest() in made
-                if apart and not (isinstance(key, str) and key.startswith("@")):
+                if apart and type(key) is not fields.Field:
                     new = value.rename(together)
                     if new is not value:
                         st.store[(owner, key)] = new

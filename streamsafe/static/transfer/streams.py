@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete
+from streamsafe.static import apis, concrete, fields
 from streamsafe.static.facts import AMBIENT
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -69,9 +69,7 @@ class Streams(Part):
 
     def do_make_generator(self, call: Call, st: State) -> Value:
         """``torch.Generator``: it must be registered with graphs."""
-        name = self.objects.fresh(call.node, st, "generator")
-        st.store[(name, "@generator")] = PLAIN
-        return Opaque(name)
+        return Opaque(self.objects.fresh(call.node, st, "generator"))
 
     # -- streams -------------------------------------------------------------------------------------------------
 
@@ -257,8 +255,10 @@ class Streams(Part):
         return {
             stream
             for owner, table in st.store.objects.items()
-            if "@recorded" in table and "@made" not in table and isinstance(owner.root().site, str)
-            for stream in iterate(table["@recorded"])
+            if fields.RECORDED_ON in table
+            and fields.CREATED not in table
+            and isinstance(owner.root().site, str)
+            for stream in iterate(table[fields.RECORDED_ON])
             if isinstance(stream, Stream)
         }
 

@@ -9,14 +9,13 @@ from typing import Any
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import parts, sequences
+from streamsafe.static import fields, parts, sequences
 from streamsafe.static.facts import Assumed, Site
 from streamsafe.static.state import State
 from streamsafe.static.transfer.containers import MOST_WAYS_TO_PICK, _one_of_few
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
     NONE,
-    PLAIN,
     UNKNOWN,
     Api,
     Class,
@@ -45,7 +44,7 @@ class Subscripts(Part):
         """``value[key]``."""
         base = self.expressions.eval(node.value, st)
         if isinstance(base, Function):  # the grid of a compiled kernel
-            return Partial(base, (), (("@grid", Tuple(tuple(self._slice(e.slice, st) for e in node.slice))),))
+            return Partial(base, (), (), Tuple(tuple(self._slice(e.slice, st) for e in node.slice)))
         if isinstance(base, Api) and base.name.rpartition(".")[2] in ("s_", "index_exp"):
             keys = self.keys_of(node, st)
             return keys[0] if len(keys) == 1 else Tuple(tuple(keys))
@@ -97,7 +96,11 @@ class Subscripts(Part):
                 else:
                     found.append((UNKNOWN, guard))
             elif len(keys) == 1:
-                factory = st.store.get((inner.name, "@factory")) if isinstance(inner, Container) else None
+                factory = (
+                    st.store.get((inner.name, fields.DEFAULT_FACTORY))
+                    if isinstance(inner, Container)
+                    else None
+                )
                 held = union(
                     (self.elements.element_of_one(inner, key, st), way)
                     for key, way in _one_of_few(keys[0], st)
@@ -114,7 +117,7 @@ class Subscripts(Part):
                     held = self.python_containers.make_default(factory, node, st)
                     for event in iterate(held) if not isinstance(keys[0], Const) else ():
                         if isinstance(event, Event):  # it may be there, and others may have recorded it
-                            st.store[(event.name, "@given")] = PLAIN
+                            st.store.mark(event.name, fields.MAYBE_RECORDED)
                     self.elements.store_element(inner, keys[0], held, st)
                 found.append((held, guard))
             elif isinstance(inner, Opaque):
@@ -127,12 +130,12 @@ class Subscripts(Part):
         """The first of a list or queue: until something else is there, it is the same one of those it may be."""
         if not isinstance(held, Union) or sequences.length(st, container) is not None:
             return held
-        found = sequences.at_end(st, container, sequences.FRONT)
+        found = sequences.at_end(st, container, fields.FIRST_ITEM)
         if found is None:
             rows = type(held.alternatives[0][0])
             found = self.unpacking.one_row(held, st, node, Tuple if rows is Tuple else Instance)
             if found is not held:
-                sequences.set_end(st, container, sequences.FRONT, found)
+                sequences.set_end(st, container, fields.FIRST_ITEM, found)
         return found
 
     def is_indexed(self, st: State, value: Object, among: Value, keys: list[Value]) -> bool:
@@ -144,7 +147,7 @@ class Subscripts(Part):
         return (
             not self.is_named(keys)
             and self.expressions.is_tensor(st, value)
-            and (value.name, "@collection") not in st.store
+            and not st.store.marked(value.name, fields.COLLECTION)
             and not any(isinstance(v, Container) for v in iterate(among))
         )
 

@@ -7,11 +7,9 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis
+from streamsafe.static import apis, fields
 from streamsafe.static.concrete import sizes
 from streamsafe.static.state import State
-from streamsafe.static.transfer.computed import COUNT
-from streamsafe.static.transfer.devices import MADE_ON
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import (
@@ -86,7 +84,7 @@ class TensorFunctions(Part):
             outputs: list[Value] = []
             if isinstance(function, Object):
                 st.store.pop(
-                    (function.name, "@graphed"), None
+                    (function.name, fields.GRAPHED_CALLABLE), None
                 )  # that was another one: nobody graphs one twice
 
             def body(
@@ -104,7 +102,7 @@ class TensorFunctions(Part):
                 st.graphs = {**st.graphs, graph.name: st.graphs[graph.name] - kept}
             captured = Tuple((graph, union((v, ALWAYS) for v in outputs)))
             if isinstance(function, Object):  # a module's own forward is replaced
-                st.store[(function.name, "@graphed")] = captured
+                st.store[(function.name, fields.GRAPHED_CALLABLE)] = captured
                 made.append(function)
             else:
                 made.append(Partial(GRAPHED, (captured,), ()))
@@ -220,7 +218,7 @@ class TensorFunctions(Part):
             and single
             and (isinstance(count, Number) or (isinstance(count, Const) and type(count.value) is int))
         ):
-            st.store[(made.name, COUNT)] = st.store[(made.name.child("shape"), 0)] = count
+            st.store[(made.name, fields.ELEMENT_COUNT)] = st.store[(made.name.child("shape"), 0)] = count
         return made
 
     def _make(self, name: str, call: Call, st: State) -> Value:
@@ -245,10 +243,10 @@ class TensorFunctions(Part):
             not (isinstance(v, Const) and v.value is False) and v != NONE for v in iterate(pinned)
         ):
             result = self.objects.fresh(call.node, st, "pinned")
-            st.store[(result, "@place")] = Const("pinned")
+            st.store[(result, fields.PLACE)] = Const("pinned")
             self.run.sites_of[result.base()] = call.site
             if st.capture is not None:
-                st.store[(result, "@captured")] = Const(st.capture.site)
+                st.store[(result, fields.ALLOCATED_IN_CAPTURE)] = Const(st.capture.site)
             if name == "tensor":
                 self._read_elements(call, st)
             return Tensor(result)
@@ -271,7 +269,7 @@ class TensorFunctions(Part):
             if name == "tensor" and not all(isinstance(v, (Container, Tuple)) for v in call.args[:1]):
                 self.run.numbers.add(made_there.base())
             if (device is None or device == NONE) and not like and self.run.builds_module:
-                st.store[(made_there, "@by default")] = PLAIN
+                st.store.mark(made_there, fields.DEFAULT_DEVICE)
             return Tensor(made_there)
         if not place and self.tensors.on_side_stream(st, "torch"):
             place = "device"
@@ -292,7 +290,7 @@ class TensorFunctions(Part):
             tags=tags,
         )
         if isinstance(device, Opaque):
-            st.store[(made.name, MADE_ON)] = device
+            st.store[(made.name, fields.REQUESTED_DEVICE)] = device
         if name == "tensor" and device is not None:
             self.effects.synchronize_stream(st, None, "torch", call.site)
         if like and name == "tensor":

@@ -8,7 +8,7 @@ from dataclasses import replace
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, hints, parts
+from streamsafe.static import apis, fields, hints, parts
 from streamsafe.static.concrete import spelled
 from streamsafe.static.state import State
 from streamsafe.static.transfer import advice
@@ -250,9 +250,9 @@ class TensorMethods(Part):
     def host_result(self, call: Call, st: State) -> Name:
         """Fresh host memory."""
         name = self.objects.fresh(call.node, st, "host result")
-        st.store[(name, "@place")] = Const("pageable")
+        st.store[(name, fields.PLACE)] = Const("pageable")
         if st.capture is not None:
-            st.store[(name, "@captured")] = Const(st.capture.site)
+            st.store[(name, fields.ALLOCATED_IN_CAPTURE)] = Const(st.capture.site)
         return name
 
     def check_generator(self, call: Call, st: State) -> None:
@@ -261,7 +261,7 @@ class TensorMethods(Part):
         if generator is None or generator == NONE or st.capture is None:
             return
         for inner in iterate(generator):
-            if isinstance(inner, Object) and (inner.name, "@registered") not in st.store:
+            if isinstance(inner, Object) and not st.store.marked(inner.name, fields.REGISTERED_GENERATOR):
                 self.captures.rng_in_capture(
                     st, call.site, "draws from a generator that is not registered with the graph"
                 )
@@ -338,7 +338,7 @@ class TensorMethods(Part):
             self.run.threads
         )  # it asks the driver for memory, which breaks another thread's capture
         name = self.objects.fresh(call.node, st, advice.PINNED_COPY)
-        st.store[(name, "@place")] = Const("pinned")
+        st.store[(name, fields.PLACE)] = Const("pinned")
         return Tensor(name)
 
     def tensor_record_stream(self, receiver: Value, call: Call, st: State) -> Value:

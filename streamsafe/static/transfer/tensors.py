@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.static import suggestions
+from streamsafe.static import fields, suggestions
 from streamsafe.static.facts import AMBIENT, GRADIENTS, Assumed, Detail, Site
 from streamsafe.static.state import State
-from streamsafe.static.transfer.devices import MADE_ON, placed_on
+from streamsafe.static.transfer.devices import placed_on
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
     PARAMETERS,
-    PLAIN,
     Const,
     Container,
     Instance,
@@ -47,7 +46,7 @@ UNPLACED = "*"
 
 @dataclass(slots=True)
 class Call:
-    """A call with its arguments evaluated."""
+    """A call with its arguments evaluated; of a kernel that is written in Python, with the grid that it is given."""
 
     node: cst.CSTNode
     site: Site
@@ -55,6 +54,7 @@ class Call:
     kwargs: dict[str, Value] = field(default_factory=dict)
     text: str = ""
     starred: bool = False
+    grid: Value | None = None
 
     def get(self, position: int, name: str) -> Value | None:
         """An argument by position or name."""
@@ -125,11 +125,11 @@ class Tensors(Part):
         """A fresh tensor: memory of the current stream's pool, written there."""
         name = self.objects.fresh(site.node, st, what or "result")
         if place:
-            st.store[(name, "@place")] = Const(place)
+            st.store[(name, fields.PLACE)] = Const(place)
         self.run.libraries[name] = library
         self.run.results.add(name)
         if st.capture is not None:
-            st.store[(name, "@captured")] = Const(st.capture.site)
+            st.store[(name, fields.ALLOCATED_IN_CAPTURE)] = Const(st.capture.site)
         value: Object = Opaque(name) if opaque else Tensor(name)
         self.run.stack[-1].temporaries.append(value)
         if allocated and place not in HOST_PLACES:
@@ -170,9 +170,9 @@ class Tensors(Part):
         self.read_operands(st, operands, site, text, library=library, assumed=assumed, tags=tags)
         if numpy or (any(p in HOST_PLACES for p in known) and "device" not in known):
             name = self.objects.fresh(site.node, st, "result")
-            st.store[(name, "@place")] = Const("pageable")
-            if any((t.name, "@brought") in st.store for t in flat):
-                st.store[(name, "@brought")] = PLAIN
+            st.store[(name, fields.PLACE)] = Const("pageable")
+            if any(st.store.marked(t.name, fields.COPIED_TO_HOST) for t in flat):
+                st.store.mark(name, fields.COPIED_TO_HOST)
             if not numpy:
                 self._without_dimension(name, flat, known)
             result: Object = Tensor(name, numpy=numpy)
@@ -180,7 +180,7 @@ class Tensors(Part):
             place = "device" if "device" in known or self.on_side_stream(st, library) else ""
             result = self.new_tensor(st, site, text, library=library, place=place, assumed=assumed, tags=tags)
             if not place and (placed := [device for t in flat for device in placed_on(st, t)]):
-                st.store[(result.name, MADE_ON)] = placed[0]
+                st.store[(result.name, fields.REQUESTED_DEVICE)] = placed[0]
         self.gradients.derive(st, result, operands)
         self.hooks.save_for_backward(st, site, text)
         return result
@@ -292,7 +292,9 @@ class Tensors(Part):
                 self.accesses.host_access(st, one, site, text, writes=False, assumed=assumed)
             elif isinstance(target, Tensor) or self.memory.place(st, target) == "device":
                 self.blocking_read(st, one, site, text)
-            elif self.expressions.is_tensor(st, target) or (target.name, "@computed") in st.store:
+            elif self.expressions.is_tensor(st, target) or st.store.marked(
+                target.name, fields.COMPUTED_IN_CAPTURE
+            ):
                 # of a capture's inputs and results hardly any lies on the host
                 self.captures.sync_in_capture(st, site, text, Assumed.PLACE)
                 self.clocks.untimed(st)  # nor of what is computed: then the host has waited

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS, HOST
-from streamsafe.static import apis, sequences
+from streamsafe.static import apis, fields, sequences
 from streamsafe.static.facts import Site
 from streamsafe.static.initialization import filled_attributes
 from streamsafe.static.state import State
@@ -65,23 +65,23 @@ class Threads(Part):
         arguments = call.get(3, "args")
         if arguments is not None:
             st.store[(name, "args")] = arguments
-        st.store[(name, "@thread")] = PLAIN
+        st.store.mark(name, fields.THREAD)
         return Opaque(name)
 
     def do_make_executor(self, call: Call, st: State) -> Value:
         """A thread pool."""
         name = self.objects.fresh(call.node, st, "executor")
-        st.store[(name, "@executor")] = PLAIN
+        st.store.mark(name, fields.EXECUTOR)
         return Opaque(name)
 
     def do_make_signal(self, call: Call, st: State) -> Value:
         """``threading.Event()`` and its like: threads tell one another by it."""
         name = self.objects.fresh(call.node, st, "signal")
-        st.store[(name, "@signal")] = PLAIN
+        st.store.mark(name, fields.SIGNAL)
         if call.text.endswith("Barrier"):
-            st.store[(name, "@signalled")] = PLAIN  # by whoever waits, too
+            st.store.mark(name, fields.SIGNAL_SET)  # by whoever waits, too
         if call.text.endswith("Semaphore") and call.get(0, "value") == Const(0):
-            st.store[(name, "@empty")] = PLAIN  # the first one waits for another thread
+            st.store.mark(name, fields.EMPTY_SEMAPHORE)  # the first one waits for another thread
         return Opaque(name)
 
     def signal_method(self, signal: Opaque, name: str, call: Call, st: State) -> Value:
@@ -90,7 +90,7 @@ class Threads(Part):
         One that nobody gives in the code that is seen may come from somebody who has waited for the device.
         """
         if name in apis.SIGNAL_TELLS:
-            st.store[(signal.name, "@signalled")] = PLAIN
+            st.store.mark(signal.name, fields.SIGNAL_SET)
             self.hand_on(st)
             if self.run.calling is not None:
                 st.order.obey(
@@ -100,14 +100,14 @@ class Threads(Part):
                     ]
                 )
         elif name in apis.SIGNAL_WAITS:
-            if name != "acquire" or (signal.name, "@empty") in st.store:
+            if name != "acquire" or st.store.marked(signal.name, fields.EMPTY_SEMAPHORE):
                 self.blocks(st, call)
-            if (signal.name, "@signalled") in st.store:
+            if st.store.marked(signal.name, fields.SIGNAL_SET):
                 st.order.obey([Edge(HOST, signal.name)])
             elif name != "acquire":
                 self.effects.host_learns_everything(st, call.site)
         elif name == "clear":
-            st.store.pop((signal.name, "@signalled"), None)
+            st.store.pop((signal.name, fields.SIGNAL_SET), None)
         return PLAIN
 
     def blocks(self, st: State, call: Call) -> None:
@@ -115,7 +115,11 @@ class Threads(Part):
         if self.run.threads or self.run.beside:
             self.host_waits = True
             return
-        waiting = [table["@waiting"] for _, table in st.store.objects.items() if "@waiting" in table]
+        waiting = [
+            table[fields.WAITING_THREAD]
+            for _, table in st.store.objects.items()
+            if fields.WAITING_THREAD in table
+        ]
         for thread in (each for value in waiting for each in iterate(value)):
             if not isinstance(thread, (Opaque, Instance)) or thread.name != thread.name.newest():
                 continue  # one of several rounds or calls before has had its turn
@@ -132,7 +136,7 @@ class Threads(Part):
             for t, _ in self.memory.tensors_in(st, v)
             if self.tensors.pending_copy(st, t)
         }
-        waiting = any("@waiting" in table for _, table in st.store.objects.items())
+        waiting = any(fields.WAITING_THREAD in table for _, table in st.store.objects.items())
         if not names or not waiting or self.run.threads or self.run.beside:
             return False
         after = st.copy()
@@ -181,7 +185,9 @@ class Threads(Part):
         for target, _ in self.memory.tensors_in(st, taken):
             base = target.name.base()
             if base in self.run.produced:
-                for stream, guard in alternatives(st.store.get((target.name, "@allocated"), NONE), st.path):
+                for stream, guard in alternatives(
+                    st.store.get((target.name, fields.ALLOCATED_ON), NONE), st.path
+                ):
                     if isinstance(stream, Stream):
                         self.memory.taken_from_pool(
                             st, stream, guard, self.run.libraries[base], self.run.sites_of[base]
@@ -277,7 +283,7 @@ class Threads(Part):
                 continue
             for key, value in table.items():
                 if old.get(key) != value:
-                    attribute = isinstance(key, str) and key[:1] not in ("@", "*", "[")
+                    attribute = isinstance(key, str) and key[:1] not in ("*", "[")
                     self.run.published.add((name.base(), key if attribute else None))
 
     def is_thread(self, value: Instance) -> bool:
@@ -314,7 +320,7 @@ class Threads(Part):
                     self.run.waiting.update(
                         (v.unit, v.receiver) for v in iterate(target) if isinstance(v, Function)
                     )
-                    st.store[(receiver.name, "@waiting")] = receiver
+                    st.store[(receiver.name, fields.WAITING_THREAD)] = receiver
                 elif target is not None:
                     result = self.in_thread(target, items, {}, call, st, beside=True)
             if self.run.waits > syncs or (
@@ -323,7 +329,7 @@ class Threads(Part):
                 st.threads = st.threads | {call.site: None}
             return result
         if name == "join":
-            if st.store.pop((receiver.name, "@waiting"), None) is not None and target is not None:
+            if st.store.pop((receiver.name, fields.WAITING_THREAD), None) is not None and target is not None:
                 self.in_thread(target, items, {}, call, st)
             self.threads_done(st)
         return NONE
@@ -333,7 +339,7 @@ class Threads(Part):
         for name, table in list(st.store.objects.items()) if self.run.waiting else ():
             target = table.get("target")
             closures = isinstance(target, Function) and target.frame is not None
-            if not closures or st.store.pop((name, "@waiting"), None) is None or st.dead:
+            if not closures or st.store.pop((name, fields.WAITING_THREAD), None) is None or st.dead:
                 continue
             assert isinstance(target, Function)
             node = target.unit.node

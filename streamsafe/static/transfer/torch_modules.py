@@ -7,7 +7,7 @@ from typing import Any
 
 import libcst as cst
 
-from streamsafe.static import apis, hints, sequences
+from streamsafe.static import apis, fields, hints, sequences
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import INITIAL, LOADER, PASS, Assumed
 from streamsafe.static.state import State
@@ -17,7 +17,6 @@ from streamsafe.static.transfer.unknown_objects import _called_on, _last_word
 from streamsafe.static.values import (
     EACH,
     NONE,
-    PLAIN,
     STATE,
     UNKNOWN,
     Const,
@@ -99,16 +98,16 @@ class TorchModules(Part):
     def do_make_optimizer(self, call: Call, st: State) -> Value:
         """An optimizer or a gradient scaler."""
         name = self.objects.fresh(call.node, st, "optimizer")
-        st.store[(name, "@optimizer")] = PLAIN
+        st.store.mark(name, fields.OPTIMIZER)
         kind = call.text.rpartition(".")[2]
         if kind == "GradScaler":
-            st.store[(name, "@scaler")] = PLAIN
+            st.store.mark(name, fields.GRAD_SCALER)
         elif kind in apis.CAPTURABLE_OPTIMIZERS and not call.starred:
             given = call.kwargs.get("capturable")
             if given is None or given == Const(False):
-                st.store[(name, "@uncapturable")] = Const(call.site)
+                st.store[(name, fields.NOT_CAPTURABLE)] = Const(call.site)
         if call.kwargs.get("fused") == Const(True):
-            st.store[(name, "@fused")] = PLAIN
+            st.store.mark(name, fields.FUSED)
         if (params := call.get(0, "params")) is not None:
             st.store[(name, "params")] = params
         return Opaque(name)
@@ -117,11 +116,11 @@ class TorchModules(Part):
         """A module: an object whose parts are not followed."""
         name = self.objects.fresh(call.node, st, "module")
         if call.text.startswith("torch.nn.") and call.text.rpartition(".")[2][:1].isupper():
-            st.store[(name, "@module")] = Const(self.run.entry)
+            st.store[(name, fields.TORCH_MODULE)] = Const(self.run.entry)
             if call.text.endswith(".DistributedDataParallel"):
-                st.store[(name, "@ddp")] = PLAIN
+                st.store.mark(name, fields.DISTRIBUTED)
             if not call.text.endswith("DataParallel"):
-                st.store[(name, "@computes")] = PLAIN  # where its input lies
+                st.store.mark(name, fields.COMPUTES_AT_INPUT)  # where its input lies
         for position, value in enumerate(call.everything()):
             if any(isinstance(v, Object) for v in iterate(value)):
                 st.store[(name, f"part {position}")] = value
@@ -156,9 +155,9 @@ class TorchModules(Part):
         if isinstance(made, Container):
             if call.text.endswith(".Sequential"):
                 made = replace(made, kind="list")  # its parts, whatever they are called
-            st.store[(made.name, "@module")] = Const(call.text.rpartition(".")[2])
+            st.store[(made.name, fields.TORCH_MODULE)] = Const(call.text.rpartition(".")[2])
             if call.text.endswith(".ModuleList"):
-                st.store[(made.name, sequences.FIXED)] = PLAIN
+                st.store.mark(made.name, fields.LENGTH_UNCHANGED)
         return made
 
     def _listed_in(self, part: Value, st: State) -> Value:
@@ -177,28 +176,28 @@ class TorchModules(Part):
     @staticmethod
     def is_row_of_modules(value: Value, st: State) -> bool:
         """Whether this is a container of modules, which is a module itself."""
-        return isinstance(value, Container) and (value.name, "@module") in st.store
+        return isinstance(value, Container) and (value.name, fields.TORCH_MODULE) in st.store
 
     def do_make_parameter(self, call: Call, st: State) -> Value:
         """``nn.Parameter(x)`` is x."""
         for value in iterate(call.args[0]) if call.args else ():
             if isinstance(value, Object):
-                st.store[(value.name, "@parameter")] = PLAIN
+                st.store.mark(value.name, fields.MODULE_PARAMETER)
                 self.goes_with_module(value, st)
         return call.args[0] if call.args else UNKNOWN
 
     def goes_with_module(self, value: Object, st: State) -> None:
         """What a module is made with in pageable memory lies where the module is moved later."""
         if self.memory.place(st, value) == "pageable":
-            st.store[(value.name, "@goes along")] = PLAIN
+            st.store.mark(value.name, fields.MOVES_WITH_MODULE)
             if any(a.unit is not None and a.unit.name == "__init__" for a in self.run.stack):
-                st.store[(value.name, "@place")] = Const("")
+                st.store[(value.name, fields.PLACE)] = Const("")
 
     def do_make_loader(self, call: Call, st: State) -> Value:
         """A loader that pins memory has a thread of its own (TD-12)."""
         name = self.objects.fresh(call.node, st, LOADER)
         if call.kwargs.get("pin_memory") == Const(True):
-            st.store[(name, "@pins")] = Const(call.site)
+            st.store[(name, fields.PIN_MEMORY)] = Const(call.site)
         return Opaque(name)
 
     # -- methods of optimizers and trainers ----------------------------------------------------------------------
@@ -210,7 +209,7 @@ class TorchModules(Part):
         infinite, except for fused optimizers, which ask on the device.
         """
         if name == "load_state_dict":
-            st.store.pop((receiver.name, "@uncapturable"), None)  # it brings the groups' settings along
+            st.store.pop((receiver.name, fields.NOT_CAPTURABLE), None)  # it brings the groups' settings along
         if st.capture is None or name != "step":
             return
         stepped: Value | None = receiver
@@ -218,14 +217,18 @@ class TorchModules(Part):
         if _scales(receiver, st):
             stepped = call.get(0, "optimizer")
             if not self.is_fused(stepped, st):
-                assumed = Assumed.NOTHING if (receiver.name, "@scaler") in st.store else Assumed.UNMODELLED
+                assumed = (
+                    Assumed.NOTHING
+                    if st.store.marked(receiver.name, fields.GRAD_SCALER)
+                    else Assumed.UNMODELLED
+                )
                 if self._may_scale(stepped):
                     assumed = Assumed.POSSIBLE
                 self.accesses.violation(
                     st, "uncapturable-step", call.site, "step() of a gradient scaler", notes, assumed
                 )
                 return
-        made_at = st.store.get((stepped.name, "@uncapturable")) if isinstance(stepped, Opaque) else None
+        made_at = st.store.get((stepped.name, fields.NOT_CAPTURABLE)) if isinstance(stepped, Opaque) else None
         if isinstance(made_at, Const):
             notes.append(("made here, without capturable=True", made_at.value))
             self.accesses.violation(st, "uncapturable-step", call.site, "step()", notes)
@@ -238,12 +241,12 @@ class TorchModules(Part):
 
     def is_fused(self, optimizer: Value | None, st: State) -> bool:
         """Whether an optimizer was made to step in one kernel: that one is given what a scaler has found."""
-        return isinstance(optimizer, Opaque) and (optimizer.name, "@fused") in st.store
+        return isinstance(optimizer, Opaque) and st.store.marked(optimizer.name, fields.FUSED)
 
     def of_trainer(self, receiver: Opaque | Instance, name: str, call: Call, st: State) -> Value | None:
         """Of what runs backward passes and looks after gradients: an engine, an accelerator, a module of a trainer."""
         if name in apis.PASS_METHODS and call.args and self._trains(receiver, name, st):
-            st.store[(receiver.name, "@optimizer")] = PLAIN  # it steps as well
+            st.store.mark(receiver.name, fields.OPTIMIZER)  # it steps as well
             self.gradients.backward(st, call.args[:1], [], call.site, f"{name}()")
             return NONE
         if name in apis.GRADIENT_METHODS:
@@ -268,7 +271,7 @@ class TorchModules(Part):
 
     def is_optimizer(self, value: Opaque, st: State) -> bool:
         """The same, without its name."""
-        if (value.name, "@optimizer") in st.store:
+        if st.store.marked(value.name, fields.OPTIMIZER):
             return True
         words = (part.site for part in value.name.chain() if isinstance(part.site, str) and part.site != EACH)
         return next(words, "") in self.run.file.optimizers
@@ -332,5 +335,5 @@ def _names_optimizer(text: str) -> bool:
 
 def _scales(value: Opaque, st: State) -> bool:
     """Whether an optimizer is a scaler of gradients, as it was made or by its name."""
-    named = _last_word(value.name) in hints.SCALERS and (value.name, "@optimizer") not in st.store
-    return named or (value.name, "@scaler") in st.store
+    named = _last_word(value.name) in hints.SCALERS and not st.store.marked(value.name, fields.OPTIMIZER)
+    return named or st.store.marked(value.name, fields.GRAD_SCALER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, element_keys, hints, parts
+from streamsafe.static import apis, element_keys, fields, hints, parts
 from streamsafe.static.facts import BUCKET, GRADIENTS
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -97,9 +97,9 @@ class UnknownObjects(Part):
 
     def _of_executor(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
         """Of a thread, a thread pool, a future, or what threads tell one another by."""
-        if (receiver.name, "@signal") in st.store:
+        if st.store.marked(receiver.name, fields.SIGNAL):
             return self.threads.signal_method(receiver, name, call, st)
-        if (receiver.name, "@thread") in st.store:
+        if st.store.marked(receiver.name, fields.THREAD):
             return self.threads.thread_method(receiver, name, call, st)
         if (
             name == "submit"
@@ -119,14 +119,14 @@ class UnknownObjects(Part):
             self.graph_memory.moved_module(st, receiver, call.site)
         if name in ("shutdown", "result"):
             self.threads.threads_done(st)
-        if (receiver.name, "@executor") in st.store and name == "map":
+        if st.store.marked(receiver.name, fields.EXECUTOR) and name == "map":
             with self.threads.handed_to_thread(
                 call.get(0, "fn") or UNKNOWN, call.args[1:], "map()", call, st
             ):
                 return self.threads.mapped_in_threads(call, st)
         if name == "run_in_executor" and len(call.args) > 1:
             return self.threads.in_thread(call.args[1], call.args[2:], call.kwargs, call, st)
-        if (receiver.name, "@executor") in st.store and name == "submit":
+        if st.store.marked(receiver.name, fields.EXECUTOR) and name == "submit":
             with self.threads.handed_to_thread(
                 call.get(0, "fn") or UNKNOWN, call.args[1:], "submit()", call, st
             ):
@@ -163,7 +163,7 @@ class UnknownObjects(Part):
         """Of a module of the device, an event or a stream by its name, or an object of a class of the file."""
         if name in apis.DEVICE_MODULE_METHODS and self._is_device_module(receiver, name, call):
             return self.library.verb(apis.DEVICE_MODULE_METHODS[name], call, st)
-        recorded = (receiver.name, "@recorded") in st.store or receiver.name in self.run.own_events
+        recorded = (receiver.name, fields.RECORDED_ON) in st.store or receiver.name in self.run.own_events
         if name in apis.EVENT_METHODS and (receiver.name in self.run.carriers or recorded):
             if recorded:
                 call.args.insert(0, Event(receiver.name))
@@ -196,7 +196,7 @@ class UnknownObjects(Part):
         """Of a tensor, as the method alone tells, or of what holds several things."""
         if name in ("resize_",) and receiver.name.site == "storage":
             return self.tensor_methods.tensor_resize(receiver, call, st)
-        if name in apis.SCALAR_METHODS and (receiver.name, "@built") in st.store:
+        if name in apis.SCALAR_METHODS and st.store.marked(receiver.name, fields.CONSTRUCTED):
             return PLAIN  # a method of that class, which knows what it waits for
         if name in _TENSOR_METHODS or name in apis.SCALAR_METHODS:
             if name in ("get", "set", "copy"):

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 import libcst as cst
 
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, hints
+from streamsafe.static import apis, fields, hints
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import Assumed
 from streamsafe.static.state import State
@@ -80,7 +80,7 @@ class Unseen(Part):
         method = method or (isinstance(function, Api) and self.tensors.default_library == "cupy")
         tags = frozenset({"method"} if method else ())
         library = self.tensors.library_of(st, [*values, function])
-        computes = isinstance(function, Opaque) and (function.name, "@computes") in st.store
+        computes = isinstance(function, Opaque) and st.store.marked(function.name, fields.COMPUTES_AT_INPUT)
         for value, tensors in reached:
             # who keeps an object reads nothing that it holds, who is given its streams with it orders what it reads
             whole = name.startswith("set_") or (len(tensors) > 0 and self._has_streams(value))
@@ -149,9 +149,9 @@ class Unseen(Part):
         if _constructs(called) and called not in apis.FILLING_METHODS:
             made_object = self.torch_modules.do_make_module(call, st)  # it stores what it is given
             if isinstance(made_object, Object) and not called.endswith("Tensor"):
-                st.store[(made_object.name, "@built")] = PLAIN
+                st.store.mark(made_object.name, fields.CONSTRUCTED)
                 if isinstance(function, Api):
-                    st.store[(made_object.name, "@class")] = Const(function.name)
+                    st.store[(made_object.name, fields.CLASS_NAME)] = Const(function.name)
             return made_object
         if called in apis.WRITING_DOWN:
             for value in values:
@@ -249,7 +249,7 @@ class Unseen(Part):
     @staticmethod
     def _is_known(st: State, target: Object) -> bool:
         """Whether something has been done to memory, or it was taken from a pool here."""
-        return target.name in st.order.made or (target.name, "@allocated") in st.store
+        return target.name in st.order.made or (target.name, fields.ALLOCATED_ON) in st.store
 
     @staticmethod
     def _hangs_on_parameter(st: State, target: Object) -> bool:
@@ -298,14 +298,14 @@ class Unseen(Part):
             allocated=not (tags and call.node is self.run.alone),  # whoever drops the result was given none
         )
         if place:
-            st.store[(made.name, "@there")] = (
-                PLAIN  # were it None, the call would have left nothing to wait for
-            )
+            # were it None, the call would have left nothing to wait for
+            st.store.mark(made.name, fields.NEVER_NONE)
         if sure:
             self.tensors.presume_tensor(st, made)
             return made
         if st.capture is not None and isinstance(function, Opaque) and not tags:
-            st.store[(made.name, "@computed")] = PLAIN  # what is called inside a capture computes there
+            # what is called inside a capture computes there
+            st.store.mark(made.name, fields.COMPUTED_IN_CAPTURE)
         return self.answer(function, called, made, call, st)
 
     def answer(self, function: Value, called: str, result: Value, call: Call, st: State) -> Value:
@@ -346,7 +346,7 @@ class Unseen(Part):
                 self.run.plain.add(Name(key))
             return Opaque(Name(key))
         assert isinstance(result, Object)
-        st.store[(result.name, "@asked")] = Const(key)
+        st.store[(result.name, fields.QUERY)] = Const(key)
         return result
 
     def _argument(self, value: Value, st: State) -> Hashable | None:
@@ -357,7 +357,7 @@ class Unseen(Part):
     @staticmethod
     def asked_of(name: Name, st: State) -> Hashable:
         """An object, or the question of which it is the answer."""
-        asked = st.store.get((name, "@asked"))
+        asked = st.store.get((name, fields.QUERY))
         return asked.value if isinstance(asked, Const) else name
 
 
