@@ -39,6 +39,7 @@ class Relevance:
         quiet: nothing mentions a stream, or copies beside pinned memory: calls that leave no copy under way leave
             nothing to meet.
         one_stream: nothing mentions a stream: all there is to meet is copies that do not wait, and clocks.
+        idle: nothing is begun that anybody could wait for: there are clocks at most, and nothing for them to time.
     """
 
     def __init__(self, file: SourceFile, models: Iterable[str]) -> None:
@@ -47,7 +48,8 @@ class Relevance:
         for name, statements in file.bindings.items():
             for s in statements:
                 bound[name] |= stream_terms.of_tree(s) if isinstance(s, (ast.Assign, ast.AnnAssign)) else 0
-        self._words = {name for name, found in bound.items() if found & stream_terms.HANDLE} | set(models)
+        wrappers = set(models)
+        self._words = {name for name, found in bound.items() if found & stream_terms.HANDLE} | wrappers
         # ``from time import perf_counter as clock``
         imported = {
             n: stream_terms.of_imported(d) for n, d in file.imports.items() if not stream_terms.of_imported(n)
@@ -78,6 +80,8 @@ class Relevance:
         self._words |= {
             name for name in file.fills if bound[name] & (stream_terms.COPY | stream_terms.HANDLE)
         }
+        begun = reduce(or_, bound.values(), named) & stream_terms.BEGINNING
+        self.idle = not (begun or wrappers or stream_terms.may_launch(file.nodes, file.imports.values()))
         # functions and classes, and what of the module they, or objects of them, are kept in
         self._tables: dict[str, set[str]] = defaultdict(set)
         for name, functions in file.registered.items():

@@ -111,7 +111,7 @@ class Roots:
 
     def run(self) -> None:
         """Interpret the module's own statements, then functions, then classes, then hooks."""
-        if self.file.is_foreign:
+        if self.file.is_foreign or (self.relevance.idle and self.interpreter.run.explained is None):
             return
         self._module()
         entered = set(

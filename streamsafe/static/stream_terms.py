@@ -7,7 +7,8 @@ call.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 STREAM = 1
@@ -30,6 +31,8 @@ WORD = 256
 """A name such as ``stream`` or ``upstream``: of CUDA where the file has streams of CUDA, else of files or answers."""
 UNSAID = 512
 """Memory from which CuPy copies without waiting, and with no word for it."""
+BEGINNING = STREAM | COPY | HANDLE | OTHER | UNSAID
+"""What may leave something under way."""
 
 _STREAM = ("wait_event", "record_event", "CUDAGraph", "make_graphed", "elapsed_time", "async_op")
 _EXACTLY = {
@@ -274,3 +277,47 @@ def pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
                 yield from zip(target.elts, value.elts, strict=True)
         else:
             yield target, value
+
+
+_OF_DEVICES = re.compile("cuda|cupy|device|autograd")
+_BRINGS = frozenset({"to", "cuda", "backward", "manual_backward"})
+_SPELLED = _BRINGS | {"device", "non_blocking"}
+"""Names of methods and keywords that a program may write as strings."""
+_TAKING_DATA = frozenset({"tensor", "as_tensor", "asarray"})
+"""Functions of which the third argument is a device."""
+
+
+def may_launch(nodes: Iterable[ast.AST], imported: Iterable[str]) -> bool:
+    """Whether anything may put memory on a device, or run a backward pass: without streams, a clock times only these.
+
+    Args:
+        nodes: all that there is in a text.
+        imported: what it imports, by full names.
+    """
+    return any(map(_OF_DEVICES.search, imported)) or any(map(_launches, nodes))
+
+
+def _launches(node: ast.AST) -> bool:
+    kind = type(node)
+    if kind is ast.Attribute:
+        name, owner = node.attr, last_name(node.value)  # type: ignore[attr-defined]
+        return (
+            name in _BRINGS
+            or "hook" in name  # it may be given gradients
+            or (name == "grad" and owner == "autograd")
+            or (name == "device" and owner == "torch")
+            or (name.endswith("Tensor") and owner == "cuda")
+        )
+    if kind is ast.Name:
+        return "hook" in node.id  # type: ignore[attr-defined]
+    if kind is ast.keyword:
+        return bool(node.arg == "device")  # type: ignore[attr-defined]
+    if kind is ast.Constant:
+        return node.value in _SPELLED  # type: ignore[attr-defined]
+    if kind in (ast.FunctionDef, ast.AsyncFunctionDef):
+        return node.name in _BRINGS  # type: ignore[attr-defined]
+    if kind is ast.Call:
+        given = node.args  # type: ignore[attr-defined]
+        several = len(given) > 2 or any(type(each) is ast.Starred for each in given)
+        return several and last_name(node.func) in _TAKING_DATA  # type: ignore[attr-defined]
+    return False
