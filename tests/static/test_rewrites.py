@@ -100,13 +100,14 @@ KNOWN: dict[str, dict[str, str]] = {
     "renamed locals": {
         **dict.fromkeys(
             """real_code_carriers.py real_code_clocks.py real_code_helpers.py ss111_backward_semantics.py
-            ss111_structures.py ss111_uses_of_gradients.py ss311_unsynchronized_timing.py""".split(),
+            ss111_structures.py ss111_uses_of_gradients.py ss311_unsynchronized_timing.py
+            torch_gradient_tensors.py""".split(),
             OPTIMIZER,
         ),
         **dict.fromkeys(
             """real_code_compared_modules.py real_code_gathered.py
-            real_code_handed_out.py real_code_modules.py real_code_next.py real_code_queued_pairs.py
-            real_code_waiting_libraries.py""".split(),
+            real_code_handed_out.py python_name_hints.py python_next_with_default.py
+            python_unknown_queues.py""".split(),
             HINT,
         ),
     },
@@ -116,7 +117,7 @@ KNOWN: dict[str, dict[str, str]] = {
             OPTIMIZER,
         ),
         **dict.fromkeys(
-            """real_code_one_each.py real_code_words_and_counts.py""".split(),
+            """python_lambdas.py python_name_hints.py""".split(),
             HINT,
         ),
     },
@@ -129,7 +130,7 @@ KNOWN: dict[str, dict[str, str]] = {
     "helpers elsewhere": {
         **dict.fromkeys(
             """real_code_compared_modules.py real_code_conditions.py real_code_gathered.py
-            real_code_helpers.py real_code_lambdas.py real_code_roles.py
+            real_code_helpers.py python_comprehensions.py python_lambdas.py torch_ring_exchange.py
             ss311_unsynchronized_timing.py""".split(),
             LINKED,
         ),
