@@ -80,10 +80,8 @@ def renew(forward: FunctionUnit, st: State) -> None:
 
 def _recorded_here(st: State, kept: Name) -> None:
     """What ``forward`` has recorded on its stream is recorded on the stream of the node: that is the same one."""
-    recorded = st.store.get((kept, fields.RECORD_STREAM))
-    if isinstance(recorded, Tuple) and any(
-        s.name == AMBIENT for s in recorded.items if isinstance(s, Stream)
-    ):
+    recorded = st.store.one(kept, fields.RECORD_STREAM)
+    if recorded is not None and any(s.name == AMBIENT for s in recorded.items if isinstance(s, Stream)):
         st.store[(kept, fields.RECORD_STREAM)] = Tuple((*recorded.items, Stream(HOOK)))
 
 

@@ -176,9 +176,9 @@ class Finding:
         return sum(1 for flag in _STRONG if self.assumed & flag)
 
 
-def constants(value: Value | None) -> list[Any]:
-    """What is kept under a key of the interpreter's own, on every way here."""
-    return [v.value for v in iterate(value) if isinstance(v, Const)] if value is not None else []
+def constants(value: Value) -> list[Any]:
+    """The constants that a value may be."""
+    return [v.value for v in iterate(value) if isinstance(v, Const)]
 
 
 class StreamTable:

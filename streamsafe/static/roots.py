@@ -45,6 +45,7 @@ from streamsafe.static.transfer.memory import Release
 from streamsafe.static.values import (
     EACH,
     NONE,
+    PLAIN,
     UNKNOWN,
     Const,
     Container,
@@ -274,7 +275,7 @@ class Roots:
                 self._unrecorded_siblings(st, entry)
                 self._left_behind(st, entry, earlier)
                 for graph in st.graphs:  # another call is another matter
-                    st.store[(graph, fields.CAPTURED_BY)] = UNKNOWN
+                    st.store[(graph, fields.CAPTURED_BY)] = PLAIN
                     st.store.pop((graph, fields.REPLAYED_BY), None)
                 st.rebound = {rebound: None for rebound in st.rebound if not rebound.passing}
                 interpreter.lifetimes.release_unreachable(

@@ -21,8 +21,8 @@ FEW = 4
 
 def length(st: State, container: Container) -> int | None:
     """How many elements there are; None where that is not known."""
-    found = st.store.get((container.name, fields.LENGTH))
-    return found.value if isinstance(found, Const) and isinstance(found.value, int) else None
+    found = st.store.one(container.name, fields.LENGTH)
+    return found.value if found is not None and isinstance(found.value, int) else None
 
 
 def is_fixed(st: State, container: Container) -> bool:
@@ -132,8 +132,8 @@ def scatter(st: State, container: Container) -> None:
 
 def keys(st: State, container: Container) -> frozenset[Hashable] | None:
     """The keys of a dict; None where they are not known."""
-    found = st.store.get((container.name, fields.KEYS))
-    return found.value if isinstance(found, Const) else None
+    found = st.store.one(container.name, fields.KEYS)
+    return found.value if found is not None else None
 
 
 def set_keys(st: State, container: Container, known: Iterable[Hashable] | None) -> None:

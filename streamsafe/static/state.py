@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
-from typing import NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 from streamsafe.order.forks import Forked, differing, meeting
 from streamsafe.order.symbolic import ALWAYS, Guard, Made, Order, substituted
@@ -39,6 +39,7 @@ from streamsafe.static.values import (
 Key = tuple[Name, Hashable]
 
 K = TypeVar("K")
+V = TypeVar("V", bound=Value)
 Ordered = dict[K, None]
 """A set of which the order is that in which its elements were added; shared by states, so never changed in place."""
 
@@ -222,6 +223,25 @@ class Store:
         """Whether an object has such a field."""
         table = self.objects.get(owner)
         return table is not None and field in table
+
+    def every(self, owner: Name, field: Field[V]) -> list[V]:
+        """All that a field of an object may say."""
+        value = self.get((owner, field))
+        return [v for v in iterate(value) if isinstance(v, field.kind)] if value is not None else []
+
+    def one(self, owner: Name, field: Field[V]) -> V | None:
+        """What a field of an object says, where that is one thing."""
+        value = self.get((owner, field))
+        return value if isinstance(value, field.kind) else None
+
+    def constants(self, owner: Name, field: Field[Const]) -> list[Any]:
+        """The constants that a field of an object may say."""
+        return [v.value for v in self.every(owner, field)]
+
+    def add(self, owner: Name, field: Field[V], value: V) -> None:
+        """A field of an object may say this, too."""
+        known = self.get((owner, field))
+        self[(owner, field)] = value if known is None else union([(known, ALWAYS), (value, ALWAYS)])
 
     @overload
     def get(self, key: Key) -> Value | None: ...

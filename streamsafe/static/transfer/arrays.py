@@ -9,7 +9,7 @@ import libcst as cst
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard
 from streamsafe.static import apis, fields, parts
-from streamsafe.static.facts import AMBIENT, Assumed, constants
+from streamsafe.static.facts import AMBIENT, Assumed
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import Call
@@ -362,7 +362,7 @@ class Arrays(Part):
         if st.store.marked(receiver.name, fields.FFT_PLAN) and name == "fft" and len(call.args) > 1:
             self.tensors.in_place(st, call.args[1], call.args[:1], call.site, "fft()")
             return NONE
-        for library in constants(st.store.get((receiver.name, fields.RANDOM_GENERATOR))):
+        for library in st.store.constants(receiver.name, fields.RANDOM_GENERATOR):
             if name not in ("seed", "get_state", "set_state", "spawn", "bit_generator"):
                 drawn = Call(call.node, call.site, call.args, call.kwargs, f"{library}.random.{name}")
                 return self.library.verb("host_random" if library == "numpy" else "cupy_function", drawn, st)

@@ -279,6 +279,6 @@ class Attributes(Part):
                 yield name, name
                 for parts_ in ("modules()", "children()"):
                     yield name.child(parts_).child(ITERATED), name.child(parts_).child(EACH)
-                holder = st.store.get((name, fields.PART_OF))
-                if isinstance(holder, Object):
+                holder = st.store.one(name, fields.PART_OF)
+                if holder is not None:
                     stack.append(holder.name)

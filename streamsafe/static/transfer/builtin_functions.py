@@ -167,8 +167,8 @@ class BuiltinFunctions(Part):
         names = [k.name for k in (kind.items if isinstance(kind, Tuple) else (kind,)) if isinstance(k, Api)]
         if value == NONE and names:
             return Const(False)
-        made_by = st.store.get((value.name, fields.CLASS_NAME)) if isinstance(value, Object) else None
-        if made_by in [Const(n) for n in names]:
+        made_by = st.store.one(value.name, fields.CLASS_NAME) if isinstance(value, Object) else None
+        if made_by is not None and made_by.value in names:
             return Const(True)
         if isinstance(value, (Stream, Event, Work, Context)) and names:
             tails = {n.rpartition(".")[2] for n in names}
@@ -186,8 +186,9 @@ class BuiltinFunctions(Part):
         if isinstance(value, Instance) and isinstance(kind, Class):
             return Const(value.unit is kind.unit) if value.unit is kind.unit else PLAIN
         if isinstance(value, Opaque):
-            if (value.name, fields.BUILTIN_TYPE) in st.store and names:
-                return Const(st.store[(value.name, fields.BUILTIN_TYPE)] in [Const(n) for n in names])
+            builtin = st.store.one(value.name, fields.BUILTIN_TYPE)
+            if builtin is not None and names:
+                return Const(builtin.value in names)
             if names and all(n.endswith(".Stream") for n in names) and self.is_used_as_stream(value, st):
                 return Const(True)
             return Opaque(value.name.child(f"isinstance {names}"))

@@ -14,7 +14,6 @@ from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.replays import rows_used
 from streamsafe.static.values import (
     EACH,
-    NONE,
     Const,
     Event,
     Graph,
@@ -26,7 +25,6 @@ from streamsafe.static.values import (
     Tuple,
     Value,
     alternatives,
-    iterate,
 )
 
 
@@ -185,17 +183,17 @@ class Captures(Part):
                     return
                 st.order.obey(edges.replay(inner.name, s.name, HOST, self.run.table), guard & way)
                 self.replays.share_pool(st, inner.name, s, guard & way, site)
-                for use in iterate(st.store.get((inner.name, fields.GRAPH_USES), NONE)):
+                for use in st.store.every(inner.name, fields.GRAPH_USES):
                     self._repeat(st, use, s, guard & way, site)
                 st.order.obey(edges.replayed(inner.name, s.name), guard & way)
-            for record in iterate(st.store.get((inner.name, fields.EXTERNAL_RECORDS), NONE)):
-                for event in record.items if isinstance(record, Tuple) else ():
+            for record in st.store.every(inner.name, fields.EXTERNAL_RECORDS):
+                for event in record.items:
                     self.effects.record(st, event, stream, library, site)  # type: ignore[arg-type]
         self.effects.explain(
             st, site, f"a graph is launched on {self.effects.streams_text(st, library, stream)}"
         )
 
-    def _repeat(self, st: State, uses: Value, stream: Stream, guard: Guard, site: Site) -> None:
+    def _repeat(self, st: State, uses: Tuple, stream: Stream, guard: Guard, site: Site) -> None:
         """The accesses of a capture happen, on the stream of the launch."""
         for tensor, writes, assumed, tags in sorted(rows_used(uses), key=lambda row: row[1]):
             target = tensor if tensor.name.base() in self.run.tensorish else Opaque(tensor.name)
@@ -372,8 +370,8 @@ class Captures(Part):
         for inner, _ in alternatives(graph, st.path):
             if not isinstance(inner, (Graph, Opaque)):
                 continue
-            dropped = st.store.get((inner.name, fields.GRADIENTS_DROPPED))
-            if isinstance(dropped, Const):
+            dropped = st.store.one(inner.name, fields.GRADIENTS_DROPPED)
+            if dropped is not None:
                 st.store[(GRADIENTS, fields.STALE_GRADIENTS)] = Const((dropped.value, site))
             for rebound in [
                 r for r in st.rebound if r.graph == inner.name and not st.path.contradicts(r.guard)

@@ -80,8 +80,8 @@ class Computed(Part):
         for atom in form.atoms() if form is not None else ():
             round_ = atom.args[0] if isinstance(atom, Derived) and atom.kind == "walk" else None
             if isinstance(round_, Name) and not round_.is_older():
-                known = st.store.get((round_, fields.ROUND_NUMBER))
-                if isinstance(known, Const) and form is not None:
+                known = st.store.one(round_, fields.ROUND_NUMBER)
+                if known is not None and form is not None:
                     form = form.replaced(atom, numbers.number(known.value))
         return form
 

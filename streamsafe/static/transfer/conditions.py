@@ -15,7 +15,6 @@ from streamsafe.static.state import Ordered, State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
     NONE,
-    Const,
     Name,
     Object,
     Opaque,
@@ -74,8 +73,8 @@ class Conditions(Part):
 
     def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes:
         """The two outcomes of a condition that may be tested again."""
-        asked = st.store.get((names[0], fields.QUERY)) if names else None
-        if isinstance(asked, Const) and isinstance(key, tuple):
+        asked = st.store.one(names[0], fields.QUERY) if names else None
+        if asked is not None and isinstance(key, tuple):
             # asked again within a call or a round, an unseen question has the same answer
             key, names = (key[0], asked.value, *key[2:]), (Name(asked.value),)
         if names and key == ("truth", names[0]) and st.store.marked(names[0], fields.NONZERO):

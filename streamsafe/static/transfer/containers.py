@@ -226,8 +226,8 @@ class Containers(Part):
             st.store.mark(whole.name, fields.NONZERO)
         elif isinstance(whole, Container) and sequences.length(st, whole) is None:
             st.store[(whole.name, fields.HAS_ITEMS)] = Const(True)
-            times = st.store.get((whole.name, fields.REPEATS))
-            if isinstance(times, Opaque):
+            times = st.store.one(whole.name, fields.REPEATS)
+            if times is not None:
                 st.store.mark(times.name, fields.NONZERO)
 
 

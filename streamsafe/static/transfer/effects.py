@@ -12,7 +12,7 @@ from streamsafe.order import edges
 from streamsafe.order.edges import Carrier, Edge
 from streamsafe.order.symbolic import ALWAYS, HOST, Guard, Made, Order
 from streamsafe.static import element_keys, fields, keyed
-from streamsafe.static.facts import AMBIENT, Assumed, Detail, Finding, Site, constants
+from streamsafe.static.facts import AMBIENT, Assumed, Detail, Finding, Site
 from streamsafe.static.parts import disjoint
 from streamsafe.static.state import State, Waited
 from streamsafe.static.transfer.part import Part
@@ -148,7 +148,7 @@ class Effects(Part):
         )
         st.store[(event.name, fields.RECORD_SITE)] = Const(site)
         names = {s.name for s, _ in self.possible_streams(st, library, stream)}
-        for known in constants(st.store.get((event.name, fields.EVER_RECORDED_ON))):
+        for known in st.store.constants(event.name, fields.EVER_RECORDED_ON):
             names |= known
         st.store[(event.name, fields.EVER_RECORDED_ON)] = Const(frozenset(names))
         self.explain(
@@ -158,8 +158,8 @@ class Effects(Part):
     @staticmethod
     def recorders(st: State, event: Event) -> tuple[set[Name], Hashable | None]:
         """The streams that an event was recorded on, now or before it was recorded again, and where it was last."""
-        names: set[Name] = set().union(*constants(st.store.get((event.name, fields.EVER_RECORDED_ON))))
-        sites = constants(st.store.get((event.name, fields.RECORD_SITE)))
+        names: set[Name] = set().union(*st.store.constants(event.name, fields.EVER_RECORDED_ON))
+        sites = st.store.constants(event.name, fields.RECORD_SITE)
         return names, sites[0] if len(sites) == 1 else None
 
     def wait_event(self, st: State, event: Event, stream: Value | None, library: str, site: Site) -> None:

@@ -212,8 +212,8 @@ class Elements(Part):
                     self.stream_pools.one_of_every(known, index) if type(index) is int else known, rounds
                 )
             if isinstance(index, int) and index < 0:
-                length = st.store.get((base.name, fields.LENGTH))
-                if isinstance(length, Const) and (base.name, length.value + index) in st.store:
+                length = st.store.one(base.name, fields.LENGTH)
+                if length is not None and (base.name, length.value + index) in st.store:
                     return st.store[(base.name, length.value + index)]
                 last = sequences.at_end(st, base, fields.LAST_ITEM) if index == -1 else None
                 if last is not None:
@@ -271,9 +271,9 @@ class Elements(Part):
         given = held if new is None else [*held, new]
         if not given or not all(v == NONE or isinstance(v, (Event, Work)) for h in given for v in iterate(h)):
             return None
-        said = st.store.get((container.name, fields.UNKNOWN_INDEX))
+        said = st.store.one(container.name, fields.UNKNOWN_INDEX)
         names = key.form.names()
-        if isinstance(said, Number) and said != key and not set(names).isdisjoint(said.form.names()):
+        if said is not None and said != key and not set(names).isdisjoint(said.form.names()):
             return None
         st.store[(container.name, fields.UNKNOWN_INDEX)] = key
         if (container.name, PLACE) not in st.store:  # what was put at numbers that are known was put there

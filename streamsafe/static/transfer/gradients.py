@@ -220,12 +220,12 @@ class Gradients(Part):
 
     def _use_of_dropped(self, st: State, site: Site, text: str) -> None:
         """Gradients are used: those that a replay was to write were dropped before it."""
-        found = list(iterate(st.store.get((GRADIENTS, fields.STALE_GRADIENTS), NONE)))
-        if st.capture is not None or NONE in found:
+        found = st.store.every(GRADIENTS, fields.STALE_GRADIENTS)
+        if st.capture is not None or not found or NONE in found:
             return  # a pass may have made others
         st.store[(GRADIENTS, fields.STALE_GRADIENTS)] = NONE
         for places in found:
-            dropped, replayed = places.value  # type: ignore[attr-defined]
+            dropped, replayed = places.value
             notes = [("the replay writes those that were captured", replayed), (f"{text} finds none", site)]
             self.accesses.violation(
                 st,

@@ -18,7 +18,6 @@ from streamsafe.static.values import (
     Name,
     Object,
     Opaque,
-    Stream,
     Tensor,
     Tuple,
     Value,
@@ -46,8 +45,7 @@ class GraphMemory(Part):
             (stream, ALWAYS)
             for owner, table in st.store.objects.items()
             if table.get(fields.ALLOCATED_IN_CAPTURE) == Const(capture.site) and owner not in alive
-            for stream in iterate(table.get(fields.ALLOCATED_ON, NONE))
-            if isinstance(stream, Stream)
+            for stream in st.store.every(owner, fields.ALLOCATED_ON)
         ]
         if freed:
             st.store[(capture.graph, fields.FREED_MEMORY)] = union(freed)
@@ -56,18 +54,10 @@ class GraphMemory(Part):
         """An array is made where a graph's temporaries were: it may get their memory."""
         if library != "cupy" or st.capture is not None:
             return
-        own = {s.name for s in iterate(st.store[(buffer, fields.ALLOCATED_ON)]) if isinstance(s, Stream)}
+        own = {s.name for s in st.store.every(buffer, fields.ALLOCATED_ON)}
         for graph in [g for g, table in st.store.objects.items() if fields.FREED_MEMORY in table]:
-            if any(
-                s.name in own
-                for s in iterate(st.store[(graph, fields.FREED_MEMORY)])
-                if isinstance(s, Stream)
-            ):
-                taken = st.store.get((graph, fields.REUSED_MEMORY))
-                new = [(Tensor(buffer), ALWAYS)]
-                st.store[(graph, fields.REUSED_MEMORY)] = union(
-                    [(taken, ALWAYS), *new] if taken is not None else new
-                )
+            if any(s.name in own for s in st.store.every(graph, fields.FREED_MEMORY)):
+                st.store.add(graph, fields.REUSED_MEMORY, Tensor(buffer))
 
     def overwrites_taken(self, st: State, graph: Name, site: Site) -> None:
         """A graph is launched while an array lives that was made where its temporaries were (GP-13)."""
@@ -234,16 +224,19 @@ class GraphMemory(Part):
             here = st.store.get((graph, fields.CAPTURED_BY)) == Const(self.run.entry)
             if not here and not st.store.marked(graph, fields.CAPTURED_IN_INIT):
                 continue
-            called = st.store.get((graph, fields.CALLED_MODULES))
-            modules = (
-                [m.name for m in called.items if isinstance(m, Opaque)] if isinstance(called, Tuple) else []
-            )
+            modules = self.called_modules(st, graph)
             if owner in inputs or any(m in owner.chain() or owner in m.chain() for m in modules):
                 memory = self.objects.describe(Opaque(owner))
                 if isinstance(value, Object) and value.name == owner:  # it is given back what it had
                     st.rebound = {r: None for r in st.rebound if (r.graph, r.memory) != (graph, memory)}
                 else:
                     st.rebound = st.rebound | {Rebound(memory, site, graph): None}
+
+    @staticmethod
+    def called_modules(st: State, graph: Name) -> list[Name]:
+        """The modules that the capture of a graph has called without being seen inside."""
+        called = st.store.one(graph, fields.CALLED_MODULES)
+        return [m.name for m in called.items if isinstance(m, Opaque)] if called is not None else []
 
     def moved_module(self, st: State, module: Value, site: Site) -> None:
         """The parameters and buffers of a module get other memory: it goes to another device, or to another type."""
@@ -260,13 +253,7 @@ class GraphMemory(Part):
                 here = st.store.get((graph, fields.CAPTURED_BY)) == Const(self.run.entry)
                 if not here and not st.store.marked(graph, fields.CAPTURED_IN_INIT):
                     continue
-                called = st.store.get((graph, fields.CALLED_MODULES))
-                used = (
-                    {m.name for m in called.items if isinstance(m, Opaque)}
-                    if isinstance(called, Tuple)
-                    else set()
-                )
-                if not used.isdisjoint(found) or any(
+                if not found.isdisjoint(self.called_modules(st, graph)) or any(
                     name in inputs and not MOVED.isdisjoint(st.store.of(name)) for name in found
                 ):
                     st.rebound = st.rebound | {Rebound(self.objects.describe(inner), site, graph): None}

@@ -157,9 +157,7 @@ class Hooks(Part):
                 self.run.entered.add(function.unit)
                 if not any(f.unit is function.unit for f, *_ in self.run.hooks):
                     self.run.hooks.append((function, bound_arguments(inner), st.copy(), name))
-            key = (GRADIENTS, fields.GRADIENT_HOOKS.of(name))
-            kept = st.store.get(key)
-            st.store[key] = union([*([(kept, ALWAYS)] if kept is not None else []), (inner, ALWAYS)])
+            st.store.add(GRADIENTS, fields.GRADIENT_HOOKS.of(name), inner)
 
     def do_saved_tensors_hooks(self, call: Call, st: State) -> Value:
         """``saved_tensors_hooks(pack, unpack)``."""
@@ -216,8 +214,8 @@ class Hooks(Part):
 
     def save_for_backward(self, st: State, site: Site, text: str) -> None:
         """A forward pass saves a tensor that it has computed: where it is to be packed, it is."""
-        packing = st.store.get((GRADIENTS, fields.SAVED_TENSORS_HOOKS))
-        if not isinstance(packing, Tuple) or self.passing or st.dead:
+        packing = st.store.one(GRADIENTS, fields.SAVED_TENSORS_HOOKS)
+        if packing is None or self.passing or st.dead:
             return
         if len(self.saved) >= FEW_SAVED and site not in self.saved:
             return
@@ -242,11 +240,8 @@ class Hooks(Part):
 
     def keep_packed(self, st: State, unpack: Value, packed: Value) -> None:
         """What has been packed on the current stream is to be unpacked by a backward pass."""
-        rows = st.store.get((GRADIENTS, fields.PACKED_TENSORS))
         row = Tuple((unpack, packed, self.effects.current(st, "torch")))
-        st.store[(GRADIENTS, fields.PACKED_TENSORS)] = union(
-            [*([(rows, ALWAYS)] if rows is not None else []), (row, ALWAYS)]
-        )
+        st.store.add(GRADIENTS, fields.PACKED_TENSORS, row)
 
     def unpack_saved(self, st: State, site: Site, text: str) -> None:
         """A backward pass needs what was saved, on the stream on which it was (TA-01)."""
@@ -277,20 +272,12 @@ class Hooks(Part):
         """A function of the file's own takes part in a forward pass: one that is captured is captured backward, too."""
         if st.capture is not None:
             row = Tuple((function, context, Const(st.capture.site)))
-            kept = st.store.get((GRADIENTS, fields.AUTOGRAD_FUNCTIONS))
-            st.store[(GRADIENTS, fields.AUTOGRAD_FUNCTIONS)] = union(
-                [*([(kept, ALWAYS)] if kept is not None else []), (row, ALWAYS)]
-            )
+            st.store.add(GRADIENTS, fields.AUTOGRAD_FUNCTIONS, row)
 
     def run_captured_passes(self, st: State, site: Site) -> None:
         """A captured backward pass runs the functions whose forward pass the same capture holds."""
-        rows = (
-            iterate(st.store.get((GRADIENTS, fields.AUTOGRAD_FUNCTIONS), NONE))
-            if st.capture is not None
-            else ()
-        )
-        for row in rows:
-            if not isinstance(row, Tuple) or st.dead or st.capture is None:
+        for row in st.store.every(GRADIENTS, fields.AUTOGRAD_FUNCTIONS):
+            if st.dead or st.capture is None:
                 continue
             function, context, captured = row.items
             backward = (
@@ -362,7 +349,7 @@ class Hooks(Part):
     def _call_gradient_hooks(self, st: State, site: Site, modules: frozenset[Name]) -> None:
         st.order.repeat(GRADIENTS, "a gradient before its hook")
         for name in sorted(HOOK_REGISTRATIONS):
-            for hook in iterate(st.store.get((GRADIENTS, fields.GRADIENT_HOOKS.of(name))) or NONE):
+            for hook in st.store.every(GRADIENTS, fields.GRADIENT_HOOKS.of(name)):
                 owners = self.gradients.modules_behind(st, map(Opaque, self.hooked.get(hook, ())))
                 if owners and modules and owners.isdisjoint(modules):
                     continue

@@ -301,9 +301,10 @@ class Iterables(Part):
     def iteration_starts(self, iterable: Value, st: State, site: Site) -> Ordered[object]:
         """A loader that pins memory is at work while a loop iterates over it."""
         added: Ordered[object] = dict.fromkeys(
-            st.store[(v.name, fields.PIN_MEMORY)].value  # type: ignore[attr-defined]
+            site
             for v in iterate(self._loader(iterable))
-            if isinstance(v, Opaque) and (v.name, fields.PIN_MEMORY) in st.store
+            if isinstance(v, Opaque)
+            for site in st.store.constants(v.name, fields.PIN_MEMORY)
         )
         st.threads = st.threads | added
         return added

@@ -145,9 +145,8 @@ class KernelLaunches(Part):
             if method == "get_function" and call.args and isinstance(call.args[0], Const):
                 one = Opaque(self.objects.fresh(call.node, st, "kernel"))
                 st.store[(one.name, fields.KERNEL_KIND)] = Const("RawKernel")
-                source = st.store.get((kernel.name, fields.KERNEL_SOURCE), Const(()))
-                assert isinstance(source, Const)
-                st.store[(one.name, fields.KERNEL_SOURCE)] = Const((*source.value, call.args[0].value))
+                source = self.sources(kernel, st)
+                st.store[(one.name, fields.KERNEL_SOURCE)] = Const((*source, call.args[0].value))
                 return one
             return UNKNOWN
         for s, _ in self.effects.possible_streams(
@@ -198,8 +197,8 @@ class KernelLaunches(Part):
 
     def sources(self, kernel: Opaque, st: State) -> tuple[str, ...]:
         """The strings a kernel was made with."""
-        found = st.store.get((kernel.name, fields.KERNEL_SOURCE))
-        return tuple(found.value) if isinstance(found, Const) else ()
+        found = st.store.one(kernel.name, fields.KERNEL_SOURCE)
+        return tuple(found.value) if found is not None else ()
 
     def input_count(self, kernel: Opaque, st: State) -> int | None:
         """How many arguments of an elementwise kernel are read; what follows them is written."""

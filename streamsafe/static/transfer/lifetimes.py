@@ -32,9 +32,8 @@ class Lifetimes(Part):
     @staticmethod
     def covering(st: State, buffer: Name) -> set[Name]:
         """The streams that a block is recorded on."""
-        recorded = st.store.get((buffer, fields.RECORD_STREAM), NONE)
-        tuples = [r.items for r in iterate(recorded) if isinstance(r, Tuple)]
-        return {s.name for items in tuples for s in items if isinstance(s, Stream)}
+        recorded = st.store.every(buffer, fields.RECORD_STREAM)
+        return {s.name for row in recorded for s in row.items if isinstance(s, Stream)}
 
     def release_unreachable(self, st: State, site: Site, keep: Iterable[Value] = ()) -> None:
         """Blocks whose last name is gone go back to their pool."""
@@ -270,8 +269,7 @@ class Lifetimes(Part):
     @staticmethod
     def _was_taken(st: State, name: Name, container: Container) -> bool:
         """Whether one of the objects of a name was taken out of a container and is not in it again."""
-        rows = iterate(st.store.get((name, fields.TAKEN_FROM), NONE))
-        return any(isinstance(row, Tuple) and row.items[0] == container for row in rows)
+        return any(row.items[0] == container for row in st.store.every(name, fields.TAKEN_FROM))
 
     def put_back(self, st: State, value: Value, into: Object | None = None, but: Value = NONE) -> None:
         """What has been taken out of a container is in it again, or was not taken out, but for this.
@@ -279,10 +277,10 @@ class Lifetimes(Part):
         What another container holds is reached through that one.
         """
         for target, _ in self.memory.tensors_in(st, value):
-            taken = st.store.get((target.name, fields.TAKEN_FROM))
-            if taken is None or target.name in {t.name for t, _ in self.memory.tensors_in(st, but)}:
+            taken = st.store.every(target.name, fields.TAKEN_FROM)
+            if not taken or target.name in {t.name for t, _ in self.memory.tensors_in(st, but)}:
                 continue
-            containers = {row.items[0] for row in iterate(taken) if isinstance(row, Tuple)}
+            containers = {row.items[0] for row in taken}
             if into is None or any(isinstance(v, Object) and v.name == into.name for v in containers):
                 st.store[(target.name, fields.TAKEN_FROM)] = NONE
 

@@ -14,7 +14,6 @@ from streamsafe.static.facts import AGAIN, AMBIENT, Assumed, Detail, Finding, Si
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
-    NONE,
     PLAIN,
     STATE,
     Const,
@@ -208,8 +207,8 @@ class Memory(Part):
 
     def place(self, st: State, target: Value) -> str:
         """``device``, ``pinned``, ``pageable`` or nothing."""
-        found = st.store.get((target.name, fields.PLACE)) if isinstance(target, Object) else None
-        if isinstance(found, Const):
+        found = st.store.one(target.name, fields.PLACE) if isinstance(target, Object) else None
+        if found is not None:
             if st.capture is not None and isinstance(target, Object):
                 # whoever makes a module sets the default, and this is captured
                 return "device" if st.store.marked(target.name, fields.DEFAULT_DEVICE) else str(found.value)
@@ -317,9 +316,8 @@ class Memory(Part):
     def recorded_on(self, st: State, value: Value, streams: list[Stream]) -> None:
         """The allocator waits for these streams before it hands out again what is freed."""
         for target, _ in self.tensors_in(st, value):
-            key = (target.name, fields.RECORD_STREAM)
-            before = [s for r in iterate(st.store.get(key, NONE)) if isinstance(r, Tuple) for s in r.items]
-            st.store[key] = Tuple(tuple(dict.fromkeys([*before, *streams])))
+            before = [s for r in st.store.every(target.name, fields.RECORD_STREAM) for s in r.items]
+            st.store[(target.name, fields.RECORD_STREAM)] = Tuple(tuple(dict.fromkeys([*before, *streams])))
 
     def is_external(self, name: Name) -> bool:
         """Whether an object is not seen made, or is of one that is not."""

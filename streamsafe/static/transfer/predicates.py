@@ -230,8 +230,8 @@ class Predicates(Part):
             later := numbers.later(value.form, value.value, self.run.late_rounds)
         ):
             return later
-        bounds = st.store.get((value.name, fields.BOUNDS)) if isinstance(value, Opaque) else None
-        return bounds.value if isinstance(bounds, Const) else (least(value), most(value))
+        bounds = st.store.one(value.name, fields.BOUNDS) if isinstance(value, Opaque) else None
+        return bounds.value if bounds is not None else (least(value), most(value))
 
     def _test_bounds(
         self, node: cst.Comparison, operator: cst.BaseCompOp, number: int, st: State

@@ -47,17 +47,12 @@ class Use(NamedTuple):
     tags: frozenset[str]
 
 
-def rows_used(uses: Value) -> list[Use]:
+def rows_used(uses: Tuple) -> list[Use]:
     """What one capture of a graph uses.
 
     Of a graph that was captured in many places only the columns of a row may be known.
     """
-    rows = [
-        row.items
-        for u in (uses.items if isinstance(uses, Tuple) else ())
-        for row in iterate(u)
-        if isinstance(row, Tuple)
-    ]
+    rows = [row.items for u in uses.items for row in iterate(u) if isinstance(row, Tuple)]
     return [
         Use(target, any(constants(writes)), reduce(or_, constants(assumed)), reduce(or_, constants(tags)))
         for targets, writes, assumed, tags in rows
@@ -89,14 +84,14 @@ class Replays(Part):
                 owner = pool.name
                 if owner.site == "pool()" and owner.parent is not None:
                     # another graph's, or the one that graph shares
-                    chosen = st.store.get((owner.parent, fields.MEMORY_POOL))
-                    owner = chosen.name if isinstance(chosen, Opaque) else owner
+                    chosen = st.store.one(owner.parent, fields.MEMORY_POOL)
+                    owner = chosen.name if chosen is not None else owner
             st.store[(inner.name, fields.MEMORY_POOL)] = Opaque(owner)
 
     def join_pool(self, st: State, graph: Name) -> None:
         """A graph has been captured: of those of its pool it is the last, unless a loop makes many of its kind."""
-        pool = st.store.get((graph, fields.MEMORY_POOL))
-        if not isinstance(pool, Opaque) or graph.is_older() or graph.is_unknown_element():
+        pool = st.store.one(graph, fields.MEMORY_POOL)
+        if pool is None or graph.is_older() or graph.is_unknown_element():
             return
         orders = self._orders(st, pool.name)
         mates = {mate for order in orders for mate in order}
@@ -119,9 +114,9 @@ class Replays(Part):
 
     def share_pool(self, st: State, graph: Name, stream: Stream, guard: Guard, site: Site) -> None:
         """Graphs of one pool overlay each other's temporaries: they replay in the order of capture, one at a time."""
-        pool = st.store.get((graph, fields.MEMORY_POOL))
+        pool = st.store.one(graph, fields.MEMORY_POOL)
         orders = [mates for mates in self._orders(st, graph) if len(mates) > 1 and graph in mates]
-        if not orders or not isinstance(pool, Opaque):
+        if not orders or pool is None:
             return
         memory = ("graph pool", pool.name)
         own = str(graph)
@@ -151,9 +146,7 @@ class Replays(Part):
     @staticmethod
     def used_by(st: State, graph: Name) -> list[Use]:
         """What a replay of a graph uses."""
-        return [
-            use for uses in iterate(st.store.get((graph, fields.GRAPH_USES), NONE)) for use in rows_used(uses)
-        ]
+        return [use for uses in st.store.every(graph, fields.GRAPH_USES) for use in rows_used(uses)]
 
     def _outputs(self, st: State, graph: Name) -> list[Name]:
         return [
@@ -183,7 +176,7 @@ class Replays(Part):
     @staticmethod
     def _names_of(st: State, buffer: Name) -> list[tuple[_Names, _Names]]:
         """The names of a graph's output since its last replay, and those from before it, on each way here."""
-        return constants(st.store.get((buffer, fields.OUTPUT_NAMES))) or [(frozenset(), frozenset())]
+        return st.store.constants(buffer, fields.OUTPUT_NAMES) or [(frozenset(), frozenset())]
 
     @staticmethod
     def _keep_names(st: State, buffer: Name, ways: Iterable[tuple[_Names, _Names]]) -> None:
@@ -246,7 +239,7 @@ class Replays(Part):
     def copies_filled(self, st: State, buffer: Name, site: Site) -> None:
         """The graph copies at each replay what the host has written at its capture (GC-19)."""
         assert st.capture is not None
-        for captured, place in constants(st.store.get((buffer, fields.FILLED_IN_CAPTURE))):
+        for captured, place in st.store.constants(buffer, fields.FILLED_IN_CAPTURE):
             if captured is st.capture.site:
                 self.accesses.violation(
                     st,
@@ -265,7 +258,7 @@ class Replays(Part):
         made = st.store.get((module.name, fields.TORCH_MODULE))
         if made is None:
             return
-        runs = frozenset().union(*constants(st.store.get((module.name, fields.WARMUP_RUNS))))
+        runs = frozenset().union(*st.store.constants(module.name, fields.WARMUP_RUNS))
         if st.capture is None:
             st.store[(module.name, fields.WARMUP_RUNS)] = Const(
                 runs | {(site, DDP_RUNS if rounds is None else rounds)}
@@ -309,7 +302,7 @@ class Replays(Part):
                 st.store[key] = Const((self.run.entry, site, st.path))
             return
         cold = capture.cold
-        passes = constants(st.store.get(key))
+        passes = st.store.constants(*key)
         if cold is None and passes and all(p and p[0] == self.run.entry and p[2] == ALWAYS for p in passes):
             cold = ("captures a pass that has run on the default stream only", passes[0][1])
         if cold is not None:

@@ -228,8 +228,8 @@ class TorchModules(Part):
                     st, "uncapturable-step", call.site, "step() of a gradient scaler", notes, assumed
                 )
                 return
-        made_at = st.store.get((stepped.name, fields.NOT_CAPTURABLE)) if isinstance(stepped, Opaque) else None
-        if isinstance(made_at, Const):
+        made_at = st.store.one(stepped.name, fields.NOT_CAPTURABLE) if isinstance(stepped, Opaque) else None
+        if made_at is not None:
             notes.append(("made here, without capturable=True", made_at.value))
             self.accesses.violation(st, "uncapturable-step", call.site, "step()", notes)
 

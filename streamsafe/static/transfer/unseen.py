@@ -357,8 +357,8 @@ class Unseen(Part):
     @staticmethod
     def asked_of(name: Name, st: State) -> Hashable:
         """An object, or the question of which it is the answer."""
-        asked = st.store.get((name, fields.QUERY))
-        return asked.value if isinstance(asked, Const) else name
+        asked = st.store.one(name, fields.QUERY)
+        return asked.value if asked is not None else name
 
 
 def callable_text(function: Value, call: Call) -> str:
