@@ -128,6 +128,7 @@ PLACE = Field(Const, "Where a tensor's memory lies: ``device``, ``pinned``, ``pa
 DEFAULT_DEVICE = Field(Mark, "A tensor was made without a device: it lies where the default device is.")
 REQUESTED_DEVICE = Field(Value, "The device, of unknown kind, that a new tensor was made on.")
 COPIED_TO = Field(Value, "The device, of unknown kind, to which a tensor was copied.")
+STREAMS_DEVICE = Field(Value, "The device that a stream was made for, or that the program has made current.")
 COPY_TARGET = Field(
     Mark, "A device to which something was copied asynchronously: to the host if it is the host."
 )

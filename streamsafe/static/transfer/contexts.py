@@ -11,6 +11,7 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import fields, sequences
 from streamsafe.static.facts import AMBIENT, Site
 from streamsafe.static.state import State
+from streamsafe.static.transfer.devices import CURRENT
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import (
@@ -84,9 +85,14 @@ class Contexts(Part):
             return
         before, capturing = dict(st.current), st.capture is not None
         stack = any(isinstance(v, Context) and v.kind == "stack" for v, _ in contexts)
-        if len(contexts) == 1 and isinstance(contexts[0][0], Context) and contexts[0][0].kind == "device":
-            self.library.enter_device(contexts[0][0], st)
+        only = contexts[0][0] if len(contexts) == 1 else None
+        if isinstance(only, Context) and only.kind == "device":
+            self.library.enter_device(only, st)
         self.enter_streams(contexts, st)
+        outside = st.store.get((CURRENT, fields.STREAMS_DEVICE))
+        device = dict(only.options).get("device") if isinstance(only, Context) else None
+        if device is not None:
+            st.store[(CURRENT, fields.STREAMS_DEVICE)] = device
         value = self._entered_value(manager, contexts)
         entered = any(isinstance(v, Context) and v.kind in ("stream", "device", "stack") for v, _ in contexts)
 
@@ -105,6 +111,8 @@ class Contexts(Part):
                 self.captures.capture_end(state, self.call_stack.site(node))
             if entered:  # what any other context was left with stays: a stream that was set
                 state.current = {**before, **left}
+            if device is not None:
+                state.store[(CURRENT, fields.STREAMS_DEVICE)] = UNKNOWN if outside is None else outside
             for work, _ in contexts:
                 if isinstance(work, Work) and (work.name, fields.COALESCED_ON) in state.store:
                     stream = state.store[(work.name, fields.COALESCED_ON)]

@@ -130,7 +130,8 @@ class Copies(Part):
         library = self.tensors.library_of(st, [source])
         places = {self.memory.place(st, v) for v in iterate(source) if isinstance(v, Object)}
         asynchronous = any(outcome for outcome, _ in outcomes)
-        down = asynchronous and kind != "cuda" and not (places and places <= HOST_PLACES)
+        own = self.devices.is_streams_own(st, device, library)
+        down = asynchronous and kind != "cuda" and not own and not (places and places <= HOST_PLACES)
         down = down and device != Device("")  # to where another tensor is: not for the host to read
         strided = any(isinstance(v, Tensor) and v.strided for v in iterate(source))
         if (places and places <= ({"pageable", "pinned"} if strided else {"pageable"})) or any(
@@ -146,6 +147,10 @@ class Copies(Part):
             self.accesses.access(st, source, site, text, writes=False, library=library, tags=tags)
         else:
             placed = not asynchronous or any(self.may_be_elsewhere(st, v) for v in iterate(source))
+            if own and not any(
+                isinstance(v, Object) and self.tensors.pending_copy(st, v) for v in iterate(source)
+            ):
+                placed = False  # unless it lies on the host, the current stream does not read it
             assumed = Assumed.NOTHING if placed else Assumed.POSSIBLE
             tags = frozenset({"h2d?" if kind == "cuda" else "copy"})
             self.accesses.access(

@@ -27,6 +27,9 @@ from streamsafe.static.values import (
 if TYPE_CHECKING:
     from streamsafe.static.transfer.conditions import Outcomes
 
+CURRENT = Name("current device")
+"""What keeps the device that the program has made current."""
+
 _KINDS = frozenset("cuda cpu npu xpu mps hpu mlu meta".split())
 
 
@@ -50,6 +53,11 @@ def _kind(value: Value) -> str:
         kind = value.value.partition(":")[0]
         return kind if kind in _KINDS else ""
     return ""
+
+
+def _same(one: Value, other: Value) -> bool:
+    """Whether two values name one device."""
+    return one == other or (as_device(one) or one) == (as_device(other) or other)
 
 
 def placed_on(st: State, value: Object) -> list[Value]:
@@ -142,6 +150,21 @@ class Devices(Part):
         return Opaque(IS_CUDA)
 
     # -- copies --------------------------------------------------------------------------------------------------
+
+    def is_streams_own(self, st: State, device: Value | None, library: str) -> bool:
+        """Whether a device that is copied to is the one of the current stream, on some path.
+
+        What the device has already is not copied then; and memory of another device is copied on the current stream of
+        that device, with edges from and to this one (TG-02). So the current stream reads no memory of a device.
+        """
+        if device is None or library != "torch":
+            return False
+        current = st.store.get((CURRENT, fields.STREAMS_DEVICE))
+        owns = [
+            st.store.get((stream.name, fields.STREAMS_DEVICE)) or current
+            for stream, _ in self.effects.possible_streams(st, library)
+        ]
+        return any(_same(one, device) for own in owns if own is not None for one in iterate(own))
 
     def lies_on_device(self, st: State, source: Value) -> Outcomes:
         """Whether what is copied lies on the device: both answers, where the program asks for that."""

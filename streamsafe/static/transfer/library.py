@@ -9,7 +9,7 @@ from streamsafe.order.symbolic import ALWAYS
 from streamsafe.static import apis, fields
 from streamsafe.static.facts import Assumed
 from streamsafe.static.state import State
-from streamsafe.static.transfer.devices import as_device
+from streamsafe.static.transfer.devices import CURRENT, as_device
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import (
@@ -75,7 +75,9 @@ class Library(Part):
         self.run.cuda_devices.update(
             v.name.base() for a in call.args for v in iterate(a) if isinstance(v, Opaque)
         )
-        return Context("nothing")
+        if call.args and call.text.endswith("set_device"):
+            st.store[(CURRENT, fields.STREAMS_DEVICE)] = call.args[0]
+        return Context("nothing", (), tuple(("device", a) for a in call.args[:1]))
 
     def do_null_context(self, call: Call, st: State) -> Value:
         """``nullcontext(x)``."""

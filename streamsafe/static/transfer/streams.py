@@ -8,6 +8,7 @@ from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import apis, concrete, fields
 from streamsafe.static.facts import AMBIENT
 from streamsafe.static.state import State
+from streamsafe.static.transfer.devices import CURRENT
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import (
@@ -75,7 +76,12 @@ class Streams(Part):
 
     def do_make_stream(self, call: Call, st: State) -> Value:
         """A pool stream: non-blocking (TS-01)."""
-        return Stream(self.objects.fresh(call.node, st, "stream"))
+        name = self.objects.fresh(call.node, st, "stream")
+        device = call.get(0, "device")
+        own = st.store.get((CURRENT, fields.STREAMS_DEVICE)) if device in (None, NONE) else device
+        if own is not None:
+            st.store[(name, fields.STREAMS_DEVICE)] = own
+        return Stream(name)
 
     def do_make_cupy_stream(self, call: Call, st: State) -> Value:
         """``cupy.cuda.Stream()``: blocking unless asked otherwise (CS-01)."""
