@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from streamsafe.config import Config, Configs
 from streamsafe.order.hazard import Confidence
 from streamsafe.static import project
+from streamsafe.static.checked import ADVICE
 from streamsafe.static.discovery import File
 
 if TYPE_CHECKING:
@@ -99,9 +100,10 @@ def check(
     given = given or {}
     _check_selectors(request, files)
     report = Report(cache=request.cache)
-    plan, checked = _found(request, files, given, report.problems, done)
+    advice = _wants_advice(request, files)
+    plan, checked = _found(request, files, given, report.problems, done, advice)
     report.analysed = plan.count
-    if not _wants_advice(request, files):
+    if not advice:
         for each in checked:  # it costs nothing to find, and rules to show
             each.conflicts = [c for c in each.conflicts if c.facts.violation not in ADVICE.values()]
     report.crashes = [each for each in checked if each.crash]
@@ -134,18 +136,20 @@ def _found(
     given: Mapping[str, bytes],
     problems: list[str],
     done: Done | None,
+    advice: bool,
 ) -> tuple[project.Plan, list[project.Checked]]:
     """What was planned, and what came of the files: of an earlier check, if nothing has changed since."""
     from streamsafe.static.cache import Cache
     from streamsafe.static.runs import Run
 
     cache = Cache(request.cache) if request.cache and not given else None
-    run = Run(cache, files, request.prefilter) if cache is not None else None
+    run = Run(cache, files, request.prefilter, advice) if cache is not None else None
     known = run.known() if run is not None else None
     if known is not None:
         return known
     plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
-    checked, looked = project.check(plan.tasks, request.jobs, done, plan.looked, request.cache if run else "")
+    kept = request.cache if run else ""
+    checked, looked = project.check(plan.tasks, request.jobs, done, plan.looked, kept, advice=advice)
     checked = [*plan.unread, *checked]
     if run is not None and cache is not None:
         run.keep(plan, checked, looked)
@@ -166,10 +170,6 @@ def _say_limits(report: Report) -> None:
         else finding
         for finding in report.outcome.findings
     ]
-
-
-ADVICE = {"SS321": "pageable-non-blocking", "SS322": "pin-memory-then-copy"}
-"""Rules that are off unless they are selected."""
 
 
 def _wants_advice(request: Request, files: Sequence[File]) -> bool:

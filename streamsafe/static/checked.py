@@ -11,6 +11,9 @@ from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory,
 from streamsafe.static.analysis import Analysis
 from streamsafe.static.cache import Cache, decode, encode, key_of
 
+ADVICE = {"SS321": "pageable-non-blocking", "SS322": "pin-memory-then-copy"}
+"""Rules that are off unless they are selected, and what they are about."""
+
 
 @dataclass(slots=True)
 class Checked:
@@ -56,6 +59,7 @@ class Task:
         related: names of what has to do with streams in the project.
         caller: whether it is checked only for what it does with the stream code of other files.
         cache: where what it shows is kept; "" for nowhere.
+        advice: whether advice is asked for.
     """
 
     path: str
@@ -67,14 +71,15 @@ class Task:
     related: frozenset[str] = frozenset()
     caller: bool = False
     cache: str = ""
+    advice: bool = True
 
 
 def check_file(task: Task) -> Checked:
     """Check a file together with the definitions of its project that it uses, and by itself where that says more.
 
-    Where nothing shows with the others, nothing shows: what the file alone would show rests on less. What shows in both
-    is as sure as it is in the file alone. Nothing is raised: an internal error becomes ``crash``; one of a file with
-    others costs what these would have shown, and nothing else: it is a note.
+    Where nothing shows with the others, nothing shows: what the file alone would show rests on less. Advice counts for
+    advice only. What shows in both is as sure as it is in the file alone. Nothing is raised: an internal error becomes
+    ``crash``; one of a file with others costs what these would have shown, and nothing else: it is a note.
     """
     from streamsafe.static import footprint
 
@@ -86,8 +91,11 @@ def check_file(task: Task) -> Checked:
     except Exception as error:
         checked = Checked(task.path, caller=task.caller)
         checked.notes = [f"the file with what it imports: {type(error).__name__}: {error}"]
-    if not task.caller and (checked.with_others or not checked.linked):
+    hazards = not checked.linked or not all(map(_is_advice, checked.with_others))
+    if not task.caller and (hazards or (task.advice and checked.with_others)):
         alone = check_one(task, cache=cache)
+        if not hazards:
+            alone.conflicts = list(filter(_is_advice, alone.conflicts))
         alone.with_others, alone.linked, alone.entered = checked.with_others, checked.linked, checked.entered
         alone.notes += [note for note in checked.notes if note not in alone.notes]
         checked = alone
@@ -113,6 +121,10 @@ def _linked(task: Task, cache: Cache | None) -> Checked:
         checked.entered = [place for place in places if place[0] != task.path]
         checked.notes += analysis.notes
     return checked
+
+
+def _is_advice(conflict: Conflict) -> bool:
+    return conflict.facts.violation in ADVICE.values()
 
 
 def _weaker(conflict: Conflict) -> Conflict:

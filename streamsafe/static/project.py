@@ -126,6 +126,8 @@ def check(
     done: Callable[[int, int], None] | None = None,
     looked: Mapping[str, bool] = MappingProxyType({}),
     cache: str = "",
+    *,
+    advice: bool = True,
 ) -> tuple[list[Checked], frozenset[str]]:
     """Check files, each with what it uses of other files of its project.
 
@@ -135,6 +137,7 @@ def check(
         done: called after each file with how many are done, of how many.
         looked: all files that were read, and whether they have stream code.
         cache: where what single files show is kept; "" for nowhere.
+        advice: whether advice is asked for.
 
     Returns:
         What came of the files, in the order given; and the files and directories that were looked at.
@@ -149,7 +152,7 @@ def check(
     try:
         kept = Cache(cache) if cache else None
         tasks, projects = _with_callers(tasks, looked, kept)
-        every = [replace(task, cache=cache) for task in tasks]
+        every = [replace(task, cache=cache, advice=advice) for task in tasks]
         own = footprint.drain()
         checked = check_all(every, check_file, jobs, done)
         results = merged(checked, looked, TreeUses(projects))

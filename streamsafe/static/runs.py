@@ -21,13 +21,14 @@ class Run:
         cache: where results are kept.
         files: the files.
         prefilter: whether those without stream code are skipped.
+        advice: whether advice is asked for.
     """
 
-    def __init__(self, cache: Cache, files: Sequence[File], prefilter: bool) -> None:
+    def __init__(self, cache: Cache, files: Sequence[File], prefilter: bool, advice: bool) -> None:
         self._cache = cache
         self._files = [file.path for file in files]
         what = (f"{file.path}\0{file.named}\0{file.config.models!r}" for file in files)
-        self._key = key_of("run", str(prefilter), *what)
+        self._key = key_of("run", str(prefilter), str(advice), *what)
 
     def known(self) -> tuple[Plan, list[Checked]] | None:
         """What was planned and found, if nothing has changed; the plan without its tasks."""
