@@ -314,6 +314,7 @@ class Capture:
         cold: what of it has not been warmed up, and where that is called.
         modules: what it called without being seen inside: the parameters of those are inputs, too.
         displaced: what lost a name to an assignment inside it, with that name and where.
+        depth: how many calls were under way when it began.
     """
 
     site: Hashable
@@ -330,6 +331,7 @@ class Capture:
     cold: tuple[str, Hashable] | None = None
     modules: tuple[Name, ...] = ()
     displaced: tuple[tuple[Name, str, Hashable], ...] = ()
+    depth: int = 0
 
 
 class Rebound(NamedTuple):

@@ -52,7 +52,10 @@ class Captures(Part):
                 )
         origin = tuple({s.name: None for s, _ in self.effects.possible_streams(st, library, stream)})
         name = graph.name if isinstance(graph, Object) else None
-        st.capture = Capture(site, origin, frozenset(origin), name, mode, library, waits=st.waits)
+        depth = len(self.run.stack)
+        st.capture = Capture(
+            site, origin, frozenset(origin), name, mode, library, waits=st.waits, depth=depth
+        )
         st.eager, st.order, st.waits = st.order, self.effects.order(), {}
         self.effects.explain(st, site, "a capture begins")
 

@@ -166,6 +166,8 @@ class GraphMemory(Part):
         graphs = {v.name for v in iterate(old) if isinstance(v, Object)} & st.graphs.keys()
         there = union((v, g) for v, g in alternatives(old, st.path) if not self.known_missing(st, v))
         if st.capture is not None:  # whether another name is left is known when it ends
+            if any(key[0] == called.frame for called in self.run.stack[st.capture.depth :]):
+                return  # a name of a call of the capture would be gone at its end anyway
             moved = [t.name for t, _ in self.memory.tensors_in(st, there) if self.is_input(st, t.name)]
             known = dict.fromkeys((*st.capture.displaced, *((name, _word(key[1]), site) for name in moved)))
             st.capture = replace(st.capture, displaced=tuple(known))
@@ -186,6 +188,8 @@ class GraphMemory(Part):
         st.rebound = {r: None for r in st.rebound if r.graph in st.graphs}
         made_again = {target.name.base() for target, _ in self.memory.tensors_in(st, value)}
         for graph, used in st.graphs.items():
+            if graph not in alive:  # nobody has it any more who could replay it
+                continue
             gone = [
                 n
                 for n in lost
@@ -197,6 +201,8 @@ class GraphMemory(Part):
             elif value == NONE or not all(isinstance(name.root().site, str) for name in again):
                 # a method that sets up what is captured later is not called again without another capture,
                 # and one that lets go of it leaves nothing that the replaying method could fill
+                for name in again:  # nor is it lost then, whoever holds the graph meanwhile
+                    st.store.mark(name, fields.INPUT_REPLACED)
                 continue
             for name in gone:
                 st.store.mark(name, fields.INPUT_REPLACED)
