@@ -61,10 +61,10 @@ def analyze(
         file = SourceFile(source, filename, own)
         with Name.kept():
             interpreter = _interpret(file, models, explain)
-            asked = interpreter.run.modules and any(
+            more = interpreter.run.modules and any(
                 f.buffer == GRADIENTS for f in interpreter.run.findings.values()
             )
-            if asked or interpreter.run.found_pool_sizes:
+            if more or interpreter.run.found_pool_sizes:
                 # what is called further down tells whose gradients a hook or a pass further up is about, and
                 # what is made further down of which numbers it matters what they are
                 interpreter = _interpret(file, models, explain, interpreter)

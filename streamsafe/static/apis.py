@@ -836,10 +836,10 @@ EVENT_METHODS: dict[str, str] = {
     "ipc_handle": "plain",
 }
 
-ASKED_ANEW = frozenset({"done"})
+DEVICE_QUERIES = frozenset({"done"})
 """Attributes that ask the device each time they are read."""
 
-ASKS_FOR_CAPTURE = frozenset({"is_capturing", "is_current_stream_capturing"})
+CAPTURE_QUERIES = frozenset({"is_capturing", "is_current_stream_capturing"})
 """What tells whether a capture is under way."""
 
 CAPTURABLE_OPTIMIZERS = frozenset("ASGD Adadelta Adam AdamW Adamax NAdam RAdam RMSprop Rprop".split())
@@ -899,10 +899,10 @@ ORDERING_METHODS = frozenset(
 )
 """On an object that is not modelled: taken to order everything on the host."""
 
-HANDS = frozenset("Thread Queue SimpleQueue ThreadPoolExecutor".split())
+STARTS_THREADS = frozenset("Thread Queue SimpleQueue ThreadPoolExecutor".split())
 """Calls that start other threads of the host, or make what they are handed things by."""
 
-SIGNAL_TELLS = frozenset("set release notify notify_all".split())
+SIGNAL_SETS = frozenset("set release notify notify_all".split())
 SIGNAL_WAITS = frozenset("wait wait_for acquire".split())
 """What threads tell one another, of ``threading.Event`` and its like: nothing of it concerns a device."""
 

@@ -327,13 +327,13 @@ def looked_for(node: cst.CSTNode) -> frozenset[str]:
     """The names and attributes of which a function asks whether they are there: in a test, or prepared for none."""
     found: set[str] = set()
     for inner in walk(node):
-        asked: cst.CSTNode | None = None
+        tested: cst.CSTNode | None = None
         if type(inner) is cst.If or type(inner) is cst.IfExp:
-            asked = inner.test
+            tested = inner.test
         elif type(inner) is cst.Try:
             kinds = {getattr(handler.type, "value", None) for handler in inner.handlers}
-            asked = inner.body if kinds == {"AttributeError"} else None
-        for part in walk(asked) if asked is not None else ():
+            tested = inner.body if kinds == {"AttributeError"} else None
+        for part in walk(tested) if tested is not None else ():
             if type(part) is cst.Attribute:
                 found.add(part.attr.value)
             elif type(part) is cst.Name:

@@ -65,7 +65,7 @@ INITIAL = "consumes initial gradient"
 AGAIN = "in another call"
 """Tags a finding of which the first access was made in an earlier call of the same method."""
 
-HANDED_OUT = "an event that covers it is handed out"
+RETURNED_HANDLE = "an event that covers it is handed out"
 """Tags an access of a call that has returned an event or a work to wait for to a caller who is not seen."""
 
 EFFORT = 8_000

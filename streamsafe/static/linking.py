@@ -246,14 +246,14 @@ def callers(named: Set[str], known: Mapping[str, Entry]) -> Callers:
     by_name: dict[str, list[str]] = {}
     for path, each in known.items():
         if path not in named:
-            asked = in_named
+            wanted = in_named
         elif not each.relevant:
-            asked = anywhere
+            wanted = anywhere
         else:
             continue
         if not each.imports.isdisjoint(_OF_DEVICES):
-            asked |= clocks
-        for name in each.imports & asked:
+            wanted |= clocks
+        for name in each.imports & wanted:
             by_name.setdefault(name, []).append(path)
     importers = {path for some in by_name.values() if len(some) <= MOST_IMPORTERS for path in some}
     related = frozenset[str]().union(*(each.exported for each in known.values()))

@@ -33,7 +33,7 @@ _INNER: Final = re.compile(
     r"^[ \t]+(?:(?:async[ \t]+def|def|class)[ \t]+(\w+)|(\w+)[ \t]*(?::[^=\n]+)?=[^=])", re.MULTILINE
 )
 _COMPOUND: Final = re.compile(r"(?:if|try|with|for|while|match)\b")
-_GOES_ON: Final = re.compile(r"[ \t#)\]}]|(?:else|elif|except|finally)\b")
+_CONTINUES: Final = re.compile(r"[ \t#)\]}]|(?:else|elif|except|finally)\b")
 _QUOTES: Final = re.compile("\"\"\"|'''")
 _IMPORT: Final = re.compile(
     r"^[ \t]*(from[ \t]+[\w.]+[ \t]+import\b(?:[^(\n]*\([^)]*\)|[^\n]*)|import[ \t]+\w[^\n]*)", re.MULTILINE
@@ -391,7 +391,7 @@ def _split(lines: Sequence[str]) -> list[tuple[int, int, tuple[str, ...]]] | Non
     quote = ""
     decorated = False
     for row, line in enumerate(lines, 1):
-        if not quote and line.strip() and not _GOES_ON.match(line):
+        if not quote and line.strip() and not _CONTINUES.match(line):
             if not decorated:
                 starts.append((row, row))
             decorated = line[0] == "@"

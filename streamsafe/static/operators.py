@@ -151,7 +151,7 @@ def as_form(value: Value, side: Hashable) -> Form | None:
     return numbers.number(int(side)) if isinstance(side, str) and side.isdecimal() else None
 
 
-ASKS: dict[type[cst.BaseCompOp], tuple[str, bool, bool]] = {
+COMPARISONS: dict[type[cst.BaseCompOp], tuple[str, bool, bool]] = {
     cst.LessThan: ("<", True, False),
     cst.GreaterThanEqual: ("<", False, False),
     cst.GreaterThan: ("<", True, True),
@@ -175,7 +175,7 @@ TURNED: dict[type[cst.BaseCompOp], cst.BaseCompOp] = {
 
 def decided(operator: cst.BaseCompOp, number: int, lower: int | None, upper: int | None) -> bool | None:
     """How whatever lies between two bounds compares with a number; None where that is open."""
-    word, wanted, turned = ASKS.get(type(operator), ("", True, False))
+    word, wanted, turned = COMPARISONS.get(type(operator), ("", True, False))
     if turned:  # asked is whether the number is less
         less = True if lower is not None and number < lower else None
         less = False if upper is not None and upper <= number else less

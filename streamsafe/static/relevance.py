@@ -111,7 +111,7 @@ class Relevance:
         self._names = self._words | {
             part for q in self.followed for part in (q.rpartition(".")[2], q.partition(".")[0])
         }
-        if everything & stream_terms.UNSAID:
+        if everything & stream_terms.UNMARKED_COPY:
             self._names |= {q.rpartition(".")[2] for q in self.beside} - COMMON_METHODS
 
     def _taking_what_was_saved(self) -> set[str]:

@@ -19,9 +19,9 @@ from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
     GRADIENTS,
-    HANDED_OUT,
     HOOK,
     INITIAL,
+    RETURNED_HANDLE,
     Assumed,
     Detail,
     Finding,
@@ -270,7 +270,7 @@ class Roots:
             interpreter.threads.go_on_waiting(st)
             callers.settle(interpreter, entry, st)
             self._returned(result, st)
-            self._handed_out(result, st)
+            self._returned_handles(result, st)
             if not st.dead:
                 self._unrecorded_siblings(st, entry)
                 self._left_behind(st, entry, earlier)
@@ -325,7 +325,7 @@ class Roots:
                 interpreter.objects.age_call(end, made)
                 st.become(end)
 
-    def _handed_out(self, result: Value, st: State) -> None:
+    def _returned_handles(self, result: Value, st: State) -> None:
         """An event or a work that is returned is there to be waited for: whoever calls decides, and is not seen."""
         interpreter = self.interpreter
         bits = 0
@@ -339,7 +339,7 @@ class Roots:
         def marked(made: Made) -> Made:
             if made not in known or not isinstance(made.detail, Detail):
                 return made
-            return made._replace(detail=made.detail._replace(tags=made.detail.tags | {HANDED_OUT}))
+            return made._replace(detail=made.detail._replace(tags=made.detail.tags | {RETURNED_HANDLE}))
 
         if known and not st.dead:
             st.order.rewrite(marked, [])
@@ -443,7 +443,9 @@ class Roots:
             return
         methods = self._protocol_methods(unit, nobody=nobody)
         parts = self._protocol(unit, [*methods], nobody=nobody)
-        unmet = self._unmet([m for m in methods if m in self.interpreter.run.entered], unit) if parts else []
+        unmet = (
+            self._unreached([m for m in methods if m in self.interpreter.run.entered], unit) if parts else []
+        )
         if unmet:  # nobody in sight fills what it waits for
             self._protocol(unit, unmet, nobody=nobody, brought=True)
 
@@ -547,7 +549,7 @@ class Roots:
             if interpreter.functions.is_quiet(merged) and not _appears(self_name, start, merged):
                 # what is left to the ambient stream alone was there before
                 alone = not merged.order.made or len(interpreter.run.carriers.known()) == carriers
-                unchanged = not _news(self_name, start, merged, switched) and (
+                unchanged = not _leaves_new(self_name, start, merged, switched) and (
                     alone or _accesses(merged) <= _accesses(start)
                 )
                 if unchanged or self.relevance.quiet:
@@ -794,7 +796,7 @@ class Roots:
         fresh = [m for m in roots if m not in self.interpreter.run.entered]
         if nobody:
             fresh = [m for m in relevant if m not in self.interpreter.run.entered]
-            fresh = self._unmet([m for m in fresh if not m.name.startswith("_")] or fresh, unit)
+            fresh = self._unreached([m for m in fresh if not m.name.startswith("_")] or fresh, unit)
         fresh += templates
         if f"{unit.qualname}.__init__" in self.relevant:
             return fresh
@@ -802,7 +804,7 @@ class Roots:
             return []
         return fresh
 
-    def _unmet(self, methods: list[FunctionUnit], unit: ClassUnit) -> list[FunctionUnit]:
+    def _unreached(self, methods: list[FunctionUnit], unit: ClassUnit) -> list[FunctionUnit]:
         """Those that lead to stream code which nothing has reached yet, and those that share attributes with it."""
         unmet = self.relevance.speaking - {u.qualname for u in self.interpreter.run.entered}
         reach = {m: self.relevance.reach(m.qualname) for m in methods}
@@ -1049,7 +1051,7 @@ def _appears(instance: Name, before: State, after: State) -> bool:
     )
 
 
-def _news(instance: Name, before: State, after: State, switched: Set[str]) -> bool:
+def _leaves_new(instance: Name, before: State, after: State, switched: Set[str]) -> bool:
     """Whether calls leave streams, events, graphs, contexts or tensors on an object, or in its containers, or have
     switched one of its flags.
     """

@@ -18,9 +18,9 @@ def entered(routes: tuple[Guard, ...], guards: Sequence[Guard]) -> tuple[Guard, 
     """The routes on which one of the guards may hold, with that guard."""
     if len(guards) == 1:
         guard = guards[0]
-        asked = guard.true | guard.false
+        conditions = guard.true | guard.false
         left = [route for route in routes if not route.contradicts(guard)]
-        if not any((true | false) & asked for true, false in left):
+        if not any((true | false) & conditions for true, false in left):
             return tuple([route & guard for route in left])  # as distinct as they were
     return distinct(route & guard for route in routes for guard in guards if not route.contradicts(guard))
 
@@ -53,8 +53,8 @@ def _uncovered(routes: frozenset[Guard]) -> tuple[Guard, ...]:
 def _vaguer(routes: Collection[Guard]) -> frozenset[Guard]:
     """Routes without the oldest condition: what is asked anew is newer."""
     path = reduce(Guard.common, routes)
-    asked = reduce(int.__or__, (true | false for true, false in routes)) & ~(path.true | path.false)
-    return frozenset(route.forget(asked & -asked) for route in routes)
+    conditions = reduce(int.__or__, (true | false for true, false in routes)) & ~(path.true | path.false)
+    return frozenset(route.forget(conditions & -conditions) for route in routes)
 
 
 def few(routes: tuple[Guard, ...]) -> tuple[Guard, ...]:

@@ -391,7 +391,9 @@ class SourceFile:
             if isinstance(node, ast.Attribute) and node.attr in ("step", *_OF_OPTIMIZERS):
                 used[last_name(node.value)].add(node.attr)
         return frozenset(
-            name for name, asked in used.items() if "step" in asked and not asked.isdisjoint(_OF_OPTIMIZERS)
+            name
+            for name, methods in used.items()
+            if "step" in methods and not methods.isdisjoint(_OF_OPTIMIZERS)
         )
 
     @cached_property
@@ -435,14 +437,14 @@ class SourceFile:
         )
 
     @cached_property
-    def asks_for_device(self) -> bool:
+    def tests_device(self) -> bool:
         """Whether it asks of tensors whether they are on the device."""
         return any(isinstance(node, ast.Attribute) and node.attr == "is_cuda" for node in self.nodes)
 
     @cached_property
-    def asks_for_kind(self) -> bool:
+    def tests_device_kind(self) -> bool:
         """Whether it asks whether a device, or a tensor's, is the host."""
-        return self.asks_for_device or any(
+        return self.tests_device or any(
             isinstance(node, ast.Compare)
             and isinstance(node.ops[0], (ast.Eq, ast.NotEq))
             and any(map(_says_host, (node.left, node.comparators[0])))
@@ -517,15 +519,15 @@ class SourceFile:
     def flags(self) -> frozenset[str]:
         """The names that some ``if`` or ``while`` asks whether they are set."""
         found: set[str] = set()
-        asked = [node.test for node in self.nodes if isinstance(node, (ast.If, ast.While, ast.IfExp))]
-        while asked:
-            test = asked.pop()
+        tests = [node.test for node in self.nodes if isinstance(node, (ast.If, ast.While, ast.IfExp))]
+        while tests:
+            test = tests.pop()
             if isinstance(test, ast.BoolOp):
-                asked.extend(test.values)
+                tests.extend(test.values)
             elif isinstance(test, ast.UnaryOp):
-                asked.append(test.operand)
+                tests.append(test.operand)
             elif isinstance(test, ast.Compare):
-                asked.append(test.left)
+                tests.append(test.left)
             elif isinstance(test, ast.Name):
                 found.add(test.id)
         return frozenset(found)
@@ -562,7 +564,7 @@ class SourceFile:
                 found.update(v.value for v in given if isinstance(v, ast.Constant) and type(v.value) is str)
         return frozenset(found)
 
-    def given_otherwise(self, function: str, parameter: str, position: int, value: str) -> bool:
+    def has_other_argument(self, function: str, parameter: str, position: int, value: str) -> bool:
         """Whether some call of a function gives another value than this constant for a parameter."""
         for call in self._calls_by_name.get(function, ()):
             given = next((k.value for k in call.keywords if k.arg == parameter), None)
@@ -782,10 +784,10 @@ class SourceFile:
         }
         for definitions in self.definitions.values() if calling else ():
             for definition in definitions:
-                for asked in sorted(definition.calls.intersection(calling)):
-                    named = _given_names(definition.node, asked)
+                for called in sorted(definition.calls.intersection(calling)):
+                    named = _given_names(definition.node, called)
                     definition.calls |= named
-                    calling[asked].calls |= named
+                    calling[called].calls |= named
 
     def _import(self, statement: ast.Import | ast.ImportFrom) -> None:
         if isinstance(statement, ast.Import):

@@ -29,7 +29,7 @@ from streamsafe.static.values import (
     Union,
     Value,
     alternatives,
-    asked_by,
+    conditions_in,
     iterate,
     reguarded,
     rename_part,
@@ -526,31 +526,29 @@ class State:
         self.path = self.path.forget(new)
         self.routes = distinct(route.forget(new) for route in self.routes)
 
-    def substitute(self, pairs: Sequence[tuple[Guard, Guard]], asked: int, beside: int = 0) -> None:
+    def substitute(self, pairs: Sequence[tuple[Guard, Guard]], gone: int, beside: int = 0) -> None:
         """Conditions take the place of others, wherever these are mentioned.
 
         Args:
             pairs: what held and what is said instead; one of the first holds.
-            asked: the conditions that are no longer mentioned, but for what is said instead.
+            gone: the conditions that are no longer mentioned, but for what is said instead.
             beside: others; what is held under these gets what is said instead, too.
         """
-        routes = [new for route in self.routes for new in substituted(route, pairs, asked)]
+        routes = [new for route in self.routes for new in substituted(route, pairs, gone)]
         if not routes:
             return
         self.routes = few(distinct(routes))
         self.path = reduce(Guard.common, self.routes)
         for order in (self.order, self.eager):
             if order is not None:
-                order.substitute(pairs, asked)
+                order.substitute(pairs, gone)
         if self.capture is not None:
-            self.capture = replace(self.capture, guard=self.capture.guard.forget(asked))
+            self.capture = replace(self.capture, guard=self.capture.guard.forget(gone))
         self.rebound = {
-            r._replace(guard=guard): None
-            for r in self.rebound
-            for guard in substituted(r.guard, pairs, asked)
+            r._replace(guard=guard): None for r in self.rebound for guard in substituted(r.guard, pairs, gone)
         }
-        for key, value in self.store.leaning(asked | beside):
-            self.store[key] = reguarded(value, lambda guard: substituted(guard, pairs, asked))
+        for key, value in self.store.leaning(gone | beside):
+            self.store[key] = reguarded(value, lambda guard: substituted(guard, pairs, gone))
 
     def rename(self, renaming: Renaming, names: set[Name]) -> None:
         """Every mention of an object changes.
@@ -721,7 +719,7 @@ def distinguished(first: State, second: State) -> bool:
 
 def leans(value: Value, conditions: int) -> bool:
     """Whether it depends on some of these conditions which of several values it is."""
-    return bool(asked_by(value) & conditions)
+    return bool(conditions_in(value) & conditions)
 
 
 def _joined_rebound(

@@ -29,9 +29,9 @@ REPLAY = 128
 """A graph is launched, where there are graphs."""
 WORD = 256
 """A name such as ``stream`` or ``upstream``: of CUDA where the file has streams of CUDA, else of files or answers."""
-UNSAID = 512
+UNMARKED_COPY = 512
 """Memory from which CuPy copies without waiting, and with no word for it."""
-BEGINNING = STREAM | COPY | HANDLE | OTHER | UNSAID
+BEGINNING = STREAM | COPY | HANDLE | OTHER | UNMARKED_COPY
 """What may leave something under way."""
 
 _STREAM = ("wait_event", "record_event", "CUDAGraph", "make_graphed", "elapsed_time", "async_op")
@@ -52,7 +52,7 @@ _EXACTLY = {
             *("empty_pinned", "zeros_pinned", "empty_like_pinned", "zeros_like_pinned"),
             *("alloc_pinned_memory", "PinnedMemoryPool", "get_default_pinned_memory_pool"),
         ),
-        COPY | UNSAID,
+        COPY | UNMARKED_COPY,
     ),
 }
 _OF_STREAMS = ("current_stream", "default_stream", "set_stream", "wait_stream", "record_stream")

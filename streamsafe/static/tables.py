@@ -21,7 +21,7 @@ from streamsafe.static.values import (
     Tuple,
     Union,
     Value,
-    asked_by,
+    conditions_in,
     either,
     iterate,
     led_to,
@@ -46,7 +46,7 @@ class Table(dict[Hashable, Value]):
             found = 0
             for value in self.values():
                 if type(value) is Union or type(value) is Tuple:
-                    found |= asked_by(value)
+                    found |= conditions_in(value)
             self._conditions = found
             return found
 

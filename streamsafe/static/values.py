@@ -328,18 +328,18 @@ def most(value: Value) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked(Const):
+class DeviceTest(Const):
     """Whether a device of unknown kind is of some kind: ``value`` if it is CUDA's, ``on_host`` if it is the host."""
 
     device: Name | None
     on_host: bool
 
-    def denied(self) -> Asked:
+    def denied(self) -> DeviceTest:
         """The opposite."""
-        return Asked(not self.value, self.device, not self.on_host)
+        return DeviceTest(not self.value, self.device, not self.on_host)
 
     def rename(self, renaming: Renaming) -> Value:
-        return self if self.device is None else Asked(self.value, renaming(self.device), self.on_host)
+        return self if self.device is None else DeviceTest(self.value, renaming(self.device), self.on_host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -746,17 +746,17 @@ def under(value: Value, guard: Guard) -> Value:
     return value if guard == ALWAYS else Union(((value, guard),))
 
 
-def asked_by(value: Value) -> int:
+def conditions_in(value: Value) -> int:
     """The conditions on which it depends what a value is, or what stands in its rows."""
     found = 0
     if type(value) is Union:
         for inner, (true, false) in value.alternatives:
             found |= true | false
             if type(inner) is Tuple:
-                found |= asked_by(inner)
+                found |= conditions_in(inner)
     elif type(value) is Tuple:
         for item in value.items:
-            found |= asked_by(item)
+            found |= conditions_in(item)
     return found
 
 
@@ -764,7 +764,9 @@ def reguarded(value: Value, change: Callable[[Guard], Iterable[Guard]], path: Gu
     """A value, and what stands in its rows, under other guards, each of which may become several."""
     if type(value) is Tuple:
         return (
-            Tuple(tuple(reguarded(item, change, path) for item in value.items)) if asked_by(value) else value
+            Tuple(tuple(reguarded(item, change, path) for item in value.items))
+            if conditions_in(value)
+            else value
         )
     if type(value) is not Union:
         return value

@@ -113,7 +113,7 @@ class MemoryAccesses(Part):
         self.run.effort += 1 + spent
         self.run.total_effort += 1 + spent + len(st.order.made.get(buffer, ())) // ACCESSES_AN_ACCESS
         if self.run.pooled and not writes:
-            self.replays.wants_overlaid(st, buffer, site, guard)
+            self.replays.reads_overlaid(st, buffer, site, guard)
         if st.capture is not None and tags & {"h2d", "h2d?"}:
             self.replays.copies_filled(st, buffer, site)
         one_of_many = buffer.is_older() or buffer.is_unknown_element() or self.is_some_element(buffer)
@@ -211,7 +211,7 @@ class MemoryAccesses(Part):
             if writes and st.capture is not None:
                 self.replays.fills_in_capture(st, target, site)
             elif self.run.pooled and not writes:
-                self.replays.wants_overlaid(st, target.name, site, guard)
+                self.replays.reads_overlaid(st, target.name, site, guard)
             self.race_checks.check(
                 st, target.name, part, writes, HOST, site, operation, guard, assumed, tags, target, keys
             )
@@ -231,7 +231,7 @@ class MemoryAccesses(Part):
     def report(self, st: State, finding: Finding, way: Guard = ALWAYS) -> None:
         """Keep a finding; of two with the same places the one that assumes less."""
         if self.run.silent:
-            self.run.unsaid.add(finding.buffer)
+            self.run.unreported.add(finding.buffer)
             return
         if self.calls.is_exhausted() and finding.kind in ("pair", "reuse"):
             self.run.cut_short.setdefault(self.run.entry, EXHAUSTED)

@@ -83,7 +83,7 @@ class Arrays(Part):
             all(self.tensors.is_host(st, v) for v in iterate(source) if isinstance(v, Object))
             and source != UNKNOWN
         ):
-            self.copies.hand_to_host(st, [source], call.site, text)
+            self.copies.pass_to_host(st, [source], call.site, text)
             return source
         outcomes = self.copies.flag(Const(True) if blocking is None else blocking, st, call.node)
         target = self.given_stream(stream)
@@ -156,7 +156,7 @@ class Arrays(Part):
                 st, source, call.site, text, writes=False, library="cupy", stream=stream, tags=tags
             )
         else:
-            self.copies.hand_to_host(st, [source], call.site, text)
+            self.copies.pass_to_host(st, [source], call.site, text)
             self.captures.sync_in_capture(st, call.site, text)
         self.accesses.access(st, target, call.site, text, writes=True, library="cupy", stream=stream)
 

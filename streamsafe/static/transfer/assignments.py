@@ -50,7 +50,7 @@ class Assignments(Part):
             value = self.computed.identified_number(target.value, value, st, node)
             value = self.unpacking.one_row(value, st, target, Instance)
             if hints.names_host(target.value):
-                self.given_by_unseen(value, st)
+                self.from_unseen_call(value, st)
             if isinstance(value, Object):
                 self.objects.call_it(value.name, target.value)
             elif isinstance(value, Union):
@@ -73,7 +73,7 @@ class Assignments(Part):
         elif type(target) is cst.StarredElement:
             self.assign(target.value, UNKNOWN, st, node)
 
-    def given_by_unseen(self, value: Value, st: State) -> None:
+    def from_unseen_call(self, value: Value, st: State) -> None:
         """What a call that is not seen gave is memory of the host if it is named so."""
         if (
             isinstance(value, Opaque)
@@ -144,7 +144,7 @@ class Assignments(Part):
             else:
                 value_here = value
             st.store[key] = value_here
-            self.run.gradients_given |= name == "grad" and value != NONE
+            self.run.assigns_gradients |= name == "grad" and value != NONE
             self.memory.holds(owner)
             if (
                 isinstance(inner, Instance)

@@ -90,9 +90,9 @@ class AssumedOrder(Part):
                 if isinstance(v, (Stream, Event)):
                     st.order.learn_everything(v.name)
         for value in values:
-            self.given_away(value, st)
+            self.passed_to_unseen(value, st)
 
-    def given_away(self, value: Value, st: State) -> None:
+    def passed_to_unseen(self, value: Value, st: State) -> None:
         """Whoever is given an event records it where that is needed; given a work with its tensors it waits for it."""
         for held_value in self.parts_of(st, value):
             if isinstance(held_value, Event):
@@ -114,8 +114,8 @@ class AssumedOrder(Part):
                     self.memory.recorded_on(
                         st, value, [v, *(s for s, _ in self.effects.possible_streams(st, "torch"))]
                     )
-        asked = call.kwargs.get("record_stream", NONE)  # the method's name for a flag: it calls it
-        if any(not isinstance(v, Const) or v.value for v in iterate(asked)):
+        flag = call.kwargs.get("record_stream", NONE)  # the method's name for a flag: it calls it
+        if any(not isinstance(v, Const) or v.value for v in iterate(flag)):
             for value in touched:
                 self.memory.record_stream(st, value, self.effects.current(st, library), library, call.site)
 

@@ -55,7 +55,7 @@ class Attributes(Part):
     def attribute(self, base: Value, name: str, st: State, node: cst.CSTNode) -> Value:
         """``base.name``."""
         choices = alternatives(base, st.path)
-        self.expressions.goes_on(choices, st)
+        self.expressions.assume_not_none(choices, st)
         if name == "is_cuda" and len(choices) > 1 and self.devices.is_cuda_of_some(choices, st):
             return self.devices.on_cuda()
         found = [(self._attribute_in_round(inner, name, st, node), guard) for inner, guard in choices]
@@ -190,10 +190,10 @@ class Attributes(Part):
         if name in self.run.late.get(base.name, ()):
             st.dead = True  # it is not there yet
             return UNKNOWN
-        asked = self.asked_for(base, name, st, node)
-        return asked if asked is not None else self.instances.typed_attribute(base, name, st)
+        dynamic = self.from_getattr(base, name, st, node)
+        return dynamic if dynamic is not None else self.instances.typed_attribute(base, name, st)
 
-    def asked_for(self, base: Instance, name: str, st: State, node: cst.CSTNode) -> Value | None:
+    def from_getattr(self, base: Instance, name: str, st: State, node: cst.CSTNode) -> Value | None:
         """What an object's ``__getattr__`` gives for an attribute that it does not have."""
         own = self.class_members.own_method(base, "__getattr__") if not name.startswith("__") else None
         if own is None or any(a.unit is own.unit for a in self.run.stack):

@@ -325,9 +325,9 @@ class Calls(Part):
             return self.library.verb(verb, Call(node, self.call_stack.site(node), text=full), st)
         return Api(full)
 
-    def hands_over(self, function: Function, args: list[Value], st: State) -> bool:
+    def may_start_work(self, function: Function, args: list[Value], st: State) -> bool:
         """Whether a call is given what it may do anything with: functions, streams, a method's object's streams."""
-        if any(isinstance(v, _HANDED) for a in args for v in iterate(a)):
+        if any(isinstance(v, _START_WORK) for a in args for v in iterate(a)):
             return True
         if isinstance(
             function.receiver, Class
@@ -339,7 +339,7 @@ class Calls(Part):
         return any(
             isinstance(key, str)
             and any(key in names for names in calls)
-            and (isinstance(v, _HANDED) or (isinstance(v, Container) and self._holds_callables(v, st)))
+            and (isinstance(v, _START_WORK) or (isinstance(v, Container) and self._holds_callables(v, st)))
             for key, value in st.store.of(function.receiver.name).items()
             for v in iterate(value)
         )
@@ -365,5 +365,5 @@ class Calls(Part):
 MOST_CLASSES = 4
 """Of so many classes at most it is known which one was picked."""
 
-_HANDED = (Function, Partial, Class, Stream, Event, Context)
+_START_WORK = (Function, Partial, Class, Stream, Event, Context)
 """With one of these a plain function may start something."""

@@ -109,8 +109,8 @@ class Comprehensions(Part):
             test, holds = condition.test, True
             while isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
                 test, holds = test.expression, not holds
-            asked = self.expressions.eval(test, st) if isinstance(test, cst.Attribute) else NONE
-            names = [v.name.base() for v in iterate(asked) if isinstance(v, Opaque)]
+            tested = self.expressions.eval(test, st) if isinstance(test, cst.Attribute) else NONE
+            names = [v.name.base() for v in iterate(tested) if isinstance(v, Opaque)]
             if names and all(any(part.site == EACH for part in name.chain()) for name in names):
                 found["where", frozenset(names)] = str(holds)
         return tuple(found.items())

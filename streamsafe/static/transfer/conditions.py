@@ -73,10 +73,10 @@ class Conditions(Part):
 
     def condition(self, key: Hashable, names: tuple[Name, ...], st: State, track: bool) -> Outcomes:
         """The two outcomes of a condition that may be tested again."""
-        asked = st.store.one(names[0], fields.QUERY) if names else None
-        if asked is not None and isinstance(key, tuple):
+        query = st.store.one(names[0], fields.QUERY) if names else None
+        if query is not None and isinstance(key, tuple):
             # asked again within a call or a round, an unseen question has the same answer
-            key, names = (key[0], asked.value, *key[2:]), (Name(asked.value),)
+            key, names = (key[0], query.value, *key[2:]), (Name(query.value),)
         if names and key == ("truth", names[0]) and st.store.marked(names[0], fields.NONZERO):
             return [(True, ALWAYS)]
         known = self.run.conditions.get(key)
@@ -126,10 +126,10 @@ class Conditions(Part):
             return outcomes
         keys = {bit: key for key, bit in self.run.conditions.items()}
         mentioned = reduce(int.__or__, (true | false for _, (true, false) in outcomes))
-        asked = [bit for bit in keys if bit & mentioned]
-        names = tuple(dict.fromkeys(name for bit in asked for name in self.run.mentions.get(bit, ())))
+        about = [bit for bit in keys if bit & mentioned]
+        names = tuple(dict.fromkeys(name for bit in about for name in self.run.mentions.get(bit, ())))
         reasons = frozenset(
-            without_implied(*(frozenset(keys[bit] for bit in asked if bits & bit) for bits in guard))
+            without_implied(*(frozenset(keys[bit] for bit in about if bits & bit) for bits in guard))
             for guard in ways[True]
         )
         answers = self.condition(("any of", reasons), names, st, True)
@@ -161,11 +161,11 @@ class Conditions(Part):
                 continue
             renamed = {value: value.rename(renaming) if renaming else value for value in streams}
             guards = self._currents(library, dict.fromkeys(renamed.values()))
-            asked = forgotten
+            gone = forgotten
             for guard in guards.values():
-                asked |= guard.true | guard.false
+                gone |= guard.true | guard.false
             for st, live in zip(states, choices, strict=True):
-                st.substitute([(guard, guards[renamed[value]]) for value, guard in live], asked)
+                st.substitute([(guard, guards[renamed[value]]) for value, guard in live], gone)
                 st.current[library] = union((value, guards[renamed[value]]) for value, _ in live)
 
     def _currents(self, library: str, streams: Ordered[Value]) -> dict[Value, Guard]:

@@ -53,10 +53,10 @@ class ContainerMethods(Part):
         if receiver.kind in ("queue", "channel"):
             if name in ("put", "put_nowait"):
                 self.containers.extend_container(st, receiver, Tuple(tuple(call.args[:1])))
-                self.threads.hand_on(st)
+                self.threads.signal_others(st)
                 alone = receiver.kind == "queue" and not self.threads.carries_event(call.args, st)
                 if alone and not self.threads.waits_first(call.args, call, st):
-                    self.copies.hand_to_host(st, call.args, call.site, "put()")
+                    self.copies.pass_to_host(st, call.args, call.site, "put()")
                 if self.run.calling is not None:  # who takes it out is ordered after that stream
                     st.order.obey(
                         [

@@ -38,7 +38,7 @@ _TAKES_ANY = frozenset({"submit()", "put()", "put_nowait()", "send()", "start()"
 class Copies(Part):
     """Copies between host and device."""
 
-    def hand_to_host(self, st: State, values: Iterable[Value], site: Site, text: str) -> None:
+    def pass_to_host(self, st: State, values: Iterable[Value], site: Site, text: str) -> None:
         """Host libraries, threads and queues read what they are given."""
         for value in values:
             for target, guard in self.memory.tensors_in(st, value):
@@ -137,7 +137,7 @@ class Copies(Part):
         if (places and places <= ({"pageable", "pinned"} if strided else {"pageable"})) or any(
             isinstance(v, Tensor) and v.numpy for v in iterate(source)
         ):
-            self.hand_to_host(st, [source], site, text)  # staged before return (TM-03)
+            self.pass_to_host(st, [source], site, text)  # staged before return (TM-03)
             if st.capture is not None:
                 self.captures.sync_in_capture(st, site, f"{text} from pageable memory")
         elif "pinned" in places:
@@ -168,7 +168,7 @@ class Copies(Part):
         if not kind and device is not None:
             st.store[(result.name, fields.COPIED_TO)] = as_device(device) or device
         for moves, guard in self.devices.lies_on_device(st, source) if down else ():
-            for to_host, g in self.devices.goes_to_host(st, device):
+            for to_host, g in self.devices.copies_to_host(st, device):
                 tags = frozenset({"d2h?"}) if moves and to_host else frozenset()
                 if not guard.contradicts(g):
                     one = under(result, guard & g)
@@ -217,9 +217,9 @@ class Copies(Part):
         # one that is asked not to block is no copy within the host
         if (host_target and (host_source or not (sources or asynchronous))) or (
             filled
-            and not any(self.is_tensor_value(st, v) and self.tensors.tells_device(st, v) for v in sources)
+            and not any(self.is_tensor_value(st, v) and self.tensors.known_on_device(st, v) for v in sources)
         ):
-            self.hand_to_host(st, [source], site, text)
+            self.pass_to_host(st, [source], site, text)
             unplaced = not host_source and any(self.is_tensor_value(st, v) for v in sources)
             assumed = Assumed.PLACE if unplaced else Assumed.NOTHING
             self.accesses.host_access(st, target, site, text, writes=True, assumed=assumed)
@@ -243,7 +243,7 @@ class Copies(Part):
                 self.memory.place(st, v) == "pageable" or (isinstance(v, Tensor) and v.strided)
                 for v in sources
             ):
-                self.hand_to_host(st, [source], site, text)
+                self.pass_to_host(st, [source], site, text)
                 self.captures.sync_in_capture(st, site, f"{text} from pageable memory")
             else:
                 if not asynchronous:

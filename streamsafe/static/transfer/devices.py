@@ -12,9 +12,9 @@ from streamsafe.static.facts import IS_CUDA
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
-    Asked,
     Const,
     Device,
+    DeviceTest,
     Name,
     Object,
     Opaque,
@@ -69,28 +69,28 @@ def placed_on(st: State, value: Object) -> list[Value]:
 class Devices(Part):
     """Devices of unknown kind: where streams matter one is a CUDA device, unless the program asks for the host."""
 
-    def is_of_kind(self, left: Value, right: Value) -> Asked | None:
+    def is_of_kind(self, left: Value, right: Value) -> DeviceTest | None:
         """What ``device.type == "cpu"`` and ``device.startswith("cpu")`` come to; None for any other question."""
         device, kind = as_device(left), _kind(right)
         if device is None or device.kind or not kind:
             return None
-        return Asked(kind == "cuda", device.name, kind == "cpu")
+        return DeviceTest(kind == "cuda", device.name, kind == "cpu")
 
     @staticmethod
     def says_where(value: Value) -> bool:
         """Whether this is the answer to nothing but the question whether tensors are on the device."""
-        return isinstance(value, Asked) or (isinstance(value, Opaque) and value.name is IS_CUDA)
+        return isinstance(value, DeviceTest) or (isinstance(value, Opaque) and value.name is IS_CUDA)
 
-    def how_placed(self, asked: Asked, st: State, track: bool) -> Outcomes:
+    def how_placed(self, test: DeviceTest, st: State, track: bool) -> Outcomes:
         """How a question for the kind of a device comes out.
 
         Whoever asks for the host after a copy that does not block has both cases in mind: the copy waits to be waited
         for in this one only.
         """
-        on_host = asked.device is not None and self.placed_on_host(asked.device, st, track and asked.on_host)
+        on_host = test.device is not None and self.placed_on_host(test.device, st, track and test.on_host)
         if not on_host:
-            return [(asked.value, ALWAYS)]
-        return [(asked.on_host if outcome else asked.value, guard) for outcome, guard in on_host]
+            return [(test.value, ALWAYS)]
+        return [(test.on_host if outcome else test.value, guard) for outcome, guard in on_host]
 
     def placed_on_host(self, device: Name, st: State, track: bool) -> Outcomes:
         """Whether a device that was copied to is the host, where conditions or a test before say so; else nothing."""
@@ -168,7 +168,7 @@ class Devices(Part):
 
     def lies_on_device(self, st: State, source: Value) -> Outcomes:
         """Whether what is copied lies on the device: both answers, where the program asks for that."""
-        unsure = self.run.file.asks_for_device and any(
+        unsure = self.run.file.tests_device and any(
             isinstance(v, Object) and not self.memory.place(st, v) for v in iterate(source)
         )
         return (
@@ -177,9 +177,9 @@ class Devices(Part):
             else [(True, ALWAYS)]
         )
 
-    def goes_to_host(self, st: State, device: Value | None) -> Outcomes:
+    def copies_to_host(self, st: State, device: Value | None) -> Outcomes:
         """Whether what is copied goes to the host: both answers, where the program asks for that."""
-        target = as_device(device) if device is not None and self.run.file.asks_for_kind else None
+        target = as_device(device) if device is not None and self.run.file.tests_device_kind else None
         if target is None or target.name is None:
             return [(True, ALWAYS)]
         st.store.mark(target.name, fields.COPY_TARGET)

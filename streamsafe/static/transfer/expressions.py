@@ -101,7 +101,7 @@ class Expressions(Part):
         finally:
             self.unsure -= 1
 
-    def goes_on(self, choices: list[tuple[Value, Guard]], st: State) -> None:
+    def assume_not_none(self, choices: list[tuple[Value, Guard]], st: State) -> None:
         """None has no attributes: where the program goes on the value is something else.
 
         What stood under ``if x is not None`` has then been done. A handler goes on with what was known before.
@@ -229,13 +229,13 @@ class Expressions(Part):
             one_stream = self.predicates.same_stream(*operands)
             if one_stream is not None:
                 return Const(one_stream is (type(node.comparisons[0].operator) is cst.Equal))
-            asked = self.devices.is_of_kind(*operands)
-            if asked is not None:
-                return asked if type(node.comparisons[0].operator) is cst.Equal else asked.denied()
+            test = self.devices.is_of_kind(*operands)
+            if test is not None:
+                return test if type(node.comparisons[0].operator) is cst.Equal else test.denied()
         if len(operands) == 2 and type(node.comparisons[0].operator) in (cst.In, cst.NotIn):
-            asked = self.devices.is_of_kind(operands[1], operands[0])
-            if asked is not None:
-                return asked if type(node.comparisons[0].operator) is cst.In else asked.denied()
+            test = self.devices.is_of_kind(operands[1], operands[0])
+            if test is not None:
+                return test if type(node.comparisons[0].operator) is cst.In else test.denied()
         identity = all(type(c.operator) in (cst.Is, cst.IsNot, cst.In, cst.NotIn) for c in node.comparisons)
         flat = [v for o in operands for v in iterate(o)]
         if type(node.comparisons[0].operator) in (cst.In, cst.NotIn):
@@ -276,8 +276,8 @@ class Expressions(Part):
             if outcomes and (len(outcomes) == 1 or all(g != ALWAYS for _, g in outcomes)):
                 return union((Const(outcome), guard) for outcome, guard in outcomes)
         question = self.predicates.question(node, operands, st)
-        if question is not None and self.run.asking:
-            outcomes = self.predicates.how_asked(question, st, True)
+        if question is not None and self.run.tracking:
+            outcomes = self.predicates.outcomes_of(question, st, True)
             if any(guard != ALWAYS for _, guard in outcomes) or len(outcomes) == 1:
                 return union((Const(outcome), guard) for outcome, guard in outcomes)
         return self.conditions.unknown_flag(node, st)

@@ -107,10 +107,12 @@ class Functions(Part):
             self.run.cut_short.setdefault(self.run.entry, EXHAUSTED)
             st.order.learn_everything(HOST)
             for value in (*args, *kwargs.values(), function.receiver or UNKNOWN):
-                self.assumed_order.given_away(value, st)
+                self.assumed_order.passed_to_unseen(value, st)
             return UNKNOWN
         deep = len(self.run.stack) > DEPTH + (HANDING_DEPTH if self.makes(unit) else 0)
-        given = function.frame is not None or self.calls.hands_over(function, [*args, *kwargs.values()], st)
+        given = function.frame is not None or self.calls.may_start_work(
+            function, [*args, *kwargs.values()], st
+        )
         plain = not given and not self.run.threads and not self.is_relevant(unit) and not self.makes(unit)
         if not deep and plain and self.calls_something(unit) and self.is_quiet(st):
             deep = True  # nothing is under way that it could meet, and it starts nothing
@@ -131,7 +133,7 @@ class Functions(Part):
         if known is None:
             nodes = (n for d in self.run.file.definitions.get(unit.qualname, ()) for n in ast.walk(d.node))
             known = self.with_calls[unit.qualname] = any(
-                isinstance(n, ast.Call) and last_name(n.func) not in _ASKING for n in nodes
+                isinstance(n, ast.Call) and last_name(n.func) not in _PURE for n in nodes
             )
         return known
 
@@ -181,21 +183,21 @@ class Functions(Part):
         known = self._makes.get(unit.qualname)
         if known is None:
             known = self._makes[unit.qualname] = any(
-                not d.calls.isdisjoint(apis.HANDS)
+                not d.calls.isdisjoint(apis.STARTS_THREADS)
                 or not d.calls.isdisjoint(self.run.file.imports)
                 or _fills(d.node)
-                or self._hands_on(d.node)
+                or self._returns_argument(d.node)
                 or ("append" in d.calls and stream_terms.gathers(d.node))
-                or (_returns(d.node) and self._brings(d))
+                or (_returns(d.node) and self._moves_to_device(d))
                 or self._puts(d)
                 for d in self.run.file.definitions.get(unit.qualname, ())
             )
         return known
 
-    def _brings(self, definition: Definition) -> bool:
+    def _moves_to_device(self, definition: Definition) -> bool:
         """Whether a function brings something to a device, or a function of the file that it calls does."""
         called = [d for name in definition.calls for d in self.run.file.definitions.get(name, ())]
-        return any(not d.calls.isdisjoint(_BRINGING) for d in (definition, *called))
+        return any(not d.calls.isdisjoint(_MOVES_TO_DEVICE) for d in (definition, *called))
 
     def _puts(self, definition: Definition, depth: int = 2) -> bool:
         """Whether a function puts something into a queue, or one that it calls of its class, or of the module, does:
@@ -211,7 +213,7 @@ class Functions(Part):
         )
         return depth > 0 and any(self._puts(d, depth - 1) for d in called)
 
-    def _hands_on(self, function: ast.AST) -> bool:
+    def _returns_argument(self, function: ast.AST) -> bool:
         """Whether a function returns something that it was given or found, or what another one of the file gives."""
         for node in stream_terms.walk(function):
             if not isinstance(node, ast.Return):
@@ -284,7 +286,7 @@ class Functions(Part):
         ends = activation.returns
         result = self.calls.join_values(ends, st)
         for value in result.items if isinstance(result, Tuple) else (result,):
-            self.given_by(value, node, st)
+            self.returned_values(value, node, st)
         captured = self.run.captured_frames.get(frame, ())
         for name, value in list(st.store.of(frame).items()):
             if name in captured or (captured and not isinstance(name, str)):
@@ -296,12 +298,12 @@ class Functions(Part):
             del st.store[(frame, name)]
         return result
 
-    def given_by(self, value: Value, node: cst.CSTNode, st: State) -> None:
+    def returned_values(self, value: Value, node: cst.CSTNode, st: State) -> None:
         """A call has given a tensor, or an object that holds some, to who made it."""
         held = st.store.of(value.name).values() if isinstance(value, Instance) else (value,)
         for tensor in held if self.run.stack else ():
             if isinstance(tensor, Tensor):
-                self.run.given_at[tensor.name.base()] = self.call_stack.site(node)
+                self.run.returned_at[tensor.name.base()] = self.call_stack.site(node)
 
     def bind_arguments(
         self,
@@ -426,10 +428,10 @@ def _returns(function: ast.AST) -> bool:
     return any(isinstance(n, ast.Return) and n.value is not None for n in stream_terms.walk(function))
 
 
-_BRINGING = frozenset({"to", "cuda"})
+_MOVES_TO_DEVICE = frozenset({"to", "cuda"})
 """Methods that bring a tensor to a device."""
 
-_ASKING = frozenset({"startswith", "any", "all", "len", "min", "max", "int", "abs", "divmod"})
+_PURE = frozenset({"startswith", "any", "all", "len", "min", "max", "int", "abs", "divmod"})
 """Calls that ask something, or compute a number, and do nothing."""
 
 _PUTTING = frozenset({"put", "put_nowait"})

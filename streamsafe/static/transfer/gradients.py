@@ -153,7 +153,7 @@ class Gradients(Part):
         self.accesses.access(
             st, self.gradients_of(st, whose), site, text, writes=False, assumed=assumed, tags=tags
         )
-        if self.run.gradients_given and assigned:
+        if self.run.assigns_gradients and assigned:
             tables = [table for _, table in st.store.objects.items() if "grad" in table]
             given = [v for table in tables for v in iterate(table["grad"]) if isinstance(v, Tensor)]
             self.tensors.read_operands(st, [v for v in given if v.name != GRADIENTS], site, text, tags=tags)
@@ -245,7 +245,7 @@ class Gradients(Part):
         found = self.attributes.stored_gradient(owner, st)
         if found.name != GRADIENTS:
             return found
-        modules = self.run.given if owner.name == PARAMETER else self.modules_behind(st, [owner])
+        modules = self.run.hook_modules if owner.name == PARAMETER else self.modules_behind(st, [owner])
         return Tensor(GRADIENTS, part=parts.of_modules(found.part, modules))
 
     def derive(self, st: State, result: Value, sources: Iterable[Value]) -> None:

@@ -279,7 +279,7 @@ class GraphMemory(Part):
     def lost_input(self, st: State, name: Name, site: Site, alive: set[Name]) -> None:
         """The last name of a static input is gone: every graph that lives on goes on using its memory (GC-06)."""
         # where the function that drops it has it from
-        made_at = self.run.given_at.get(name.base()) or self.run.sites_of.get(name.base(), site)
+        made_at = self.run.returned_at.get(name.base()) or self.run.sites_of.get(name.base(), site)
         for graph, used in st.graphs.items():
             if (
                 name in used

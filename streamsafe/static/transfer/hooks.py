@@ -337,7 +337,7 @@ class Hooks(Part):
                     self.calls.call_value(callback, Call(site.node, site), st)
         finally:
             self.passing = False
-            self.run.given = frozenset()
+            self.run.hook_modules = frozenset()
 
     def _is_of_these(self, st: State, parameter: Name, owners: Iterable[Name]) -> None:
         """The parameter that a hook is given has what was put on those that it was registered with."""
@@ -355,11 +355,11 @@ class Hooks(Part):
                     continue
                 if isinstance(hook, (Function, Partial)) and not st.dead:
                     st.order.repeat("a gradient before its hook", GRADIENTS)
-                    self.run.given = owners & modules if owners else modules
+                    self.run.hook_modules = owners & modules if owners else modules
                     st.store.pop((PARAMETER, "grad"), None)  # each is called when a gradient is there
                     if "p" in _GIVEN[name]:
                         self._is_of_these(st, PARAMETER, self.hooked.get(hook, ()))
-                    arguments = list(hook_arguments(name, self.run.given, PARAMETER))
+                    arguments = list(hook_arguments(name, self.run.hook_modules, PARAMETER))
                     self.calls.call_value(hook, Call(site.node, site, arguments), st)
                     st.order.move(GRADIENTS, "gradients after their hooks", lambda _: True)
         st.order.move("gradients after their hooks", GRADIENTS, lambda _: True)

@@ -57,7 +57,7 @@ class Instances(Part):
             made = self.new_object(unit, call, st)
         if isinstance(made, Instance):
             self.initialize(made, unit, call, st, known=True)
-            self.functions.given_by(made, call.node, st)
+            self.functions.returned_values(made, call.node, st)
         return made
 
     def new_object(self, unit: ClassUnit, call: Call, st: State) -> Instance:

@@ -174,7 +174,7 @@ class Iterables(Part):
         finally:
             activation.path, self.run.unrolling = outer, before
 
-    def asked_until(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value | None:
+    def next_until(self, iterable: Partial, st: State, node: cst.CSTNode) -> Value | None:
         """What ``iter(f, last)`` gives next; None where it is the last."""
         function, last = iterable.args
         result = self.calls.call_value(function, Call(node, self.call_stack.site(node)), st)
@@ -185,7 +185,7 @@ class Iterables(Part):
         """The next element of ``zip``, ``enumerate`` and their like."""
         name = iterable.function.name if isinstance(iterable.function, Api) else ""
         if iterable.function == UNTIL:
-            return self.asked_until(iterable, st, node) or UNKNOWN
+            return self.next_until(iterable, st, node) or UNKNOWN
         items = [self.statements.next_item(a, st, node) for a in iterable.args]
         if name == "builtins.enumerate":
             index = Opaque(self.objects.fresh(node, st, "index"))

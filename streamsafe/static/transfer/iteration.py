@@ -13,7 +13,7 @@ from streamsafe.static.numbers import SLOT_ROUNDS
 from streamsafe.static.state import State
 from streamsafe.static.transfer.conditions import Outcomes
 from streamsafe.static.transfer.iterables import MOST_ROUNDS, UNROLLED
-from streamsafe.static.transfer.loops import Loop, goes_round, is_reversed_range, item_in_round
+from streamsafe.static.transfer.loops import Loop, is_cycle, is_reversed_range, item_in_round
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.paths import MOST_SLOTS
 from streamsafe.static.values import (
@@ -194,9 +194,9 @@ class Iteration(Part):
         self.paths.settle(st, self.paths.joined([st, *loop.breaks]))
 
     def _picks_slots(self, node: cst.CSTNode, iterable: Value) -> bool:
-        if any(map(goes_round, iterable.args if isinstance(iterable, Partial) else (iterable,))):
+        if any(map(is_cycle, iterable.args if isinstance(iterable, Partial) else (iterable,))):
             return True
-        return _picks_slots(node, iterable, handed_on=self.run.file.picks_by_remainder)
+        return _picks_slots(node, iterable, passed=self.run.file.picks_by_remainder)
 
     def _begin_instances(self, iterable: Partial, st: State, node: cst.CSTNode) -> None:
         """What is iterated beside others, or counted, makes itself ready; those that are their own iterators do."""
@@ -226,9 +226,9 @@ class Iteration(Part):
                 return UNKNOWN
             return self.functions.call_function(Function(following, None, instance), [], {}, current, node)
 
-        self._ask(following_one, st, node, body)
+        self._rounds_from(following_one, st, node, body)
 
-    def _ask(
+    def _rounds_from(
         self,
         following: Callable[[State], Value],
         st: State,
@@ -251,11 +251,11 @@ class Iteration(Part):
         """``for x in iter(f, last)``."""
 
         def following(current: State) -> Value:
-            value = self.iterables.asked_until(iterable, current, node)
+            value = self.iterables.next_until(iterable, current, node)
             current.dead |= value is None
             return value or UNKNOWN
 
-        self._ask(following, st, node, body)
+        self._rounds_from(following, st, node, body)
 
     def _exhausted(
         self,
@@ -333,7 +333,7 @@ def _driver(iterable: Value) -> Generator | None:
     return None
 
 
-def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool:
+def _picks_slots(node: cst.CSTNode, iterable: Value, *, passed: bool) -> bool:
     """Whether a loop's number, or what is computed from it, is an index, as where slots are used in turn.
 
     Args:
@@ -353,7 +353,7 @@ def _picks_slots(node: cst.CSTNode, iterable: Value, *, handed_on: bool) -> bool
     if not isinstance(target, cst.Name):
         return False
     return concrete.indexed_by(node.body, target.value, MOST_SLOTS) or (
-        handed_on and concrete.is_argument(node.body, target.value)
+        passed and concrete.is_argument(node.body, target.value)
     )
 
 

@@ -146,7 +146,7 @@ class Library(Part):
             if name in ("print", "save", "dump", "dumps"):
                 self.tensors.read_on_host(st, value, call.site, f"{name}()")
             else:
-                self.copies.hand_to_host(st, [value], call.site, f"{name}()")
+                self.copies.pass_to_host(st, [value], call.site, f"{name}()")
         return UNKNOWN
 
     def do_arithmetic(self, call: Call, st: State) -> Value:

@@ -275,7 +275,7 @@ class Loops(Part):
             self.paths.enter_branch(node.test, outcomes, False, leaves)
             if leaves.dead and standing is not None:
                 leaves = standing  # who has started it goes on beside it, and so do other tasks
-                self._brought_by_others(node.test, leaves)
+                self._changed_by_threads(node.test, leaves)
             return None if leaves.dead else leaves
 
         if not self._drained(node, st):
@@ -290,11 +290,11 @@ class Loops(Part):
         if node.orelse is not None and not st.dead:
             self.statements.suite(node.orelse.body, st)
 
-    def _brought_by_others(self, test: cst.BaseExpression, st: State) -> None:
+    def _changed_by_threads(self, test: cst.BaseExpression, st: State) -> None:
         """What a thread polls is not what it was when another one has changed it."""
-        for asked in concrete.walk(test):
-            if isinstance(asked, cst.Attribute) and isinstance(self.expressions.eval(asked, st), Const):
-                self.assignments.assign(asked, Opaque(Name(("brought", id(asked)))), st, asked)
+        for read in concrete.walk(test):
+            if isinstance(read, cst.Attribute) and isinstance(self.expressions.eval(read, st), Const):
+                self.assignments.assign(read, Opaque(Name(("changed", id(read)))), st, read)
 
     def _drained(self, node: cst.While, st: State) -> bool:
         """Interpret rounds one by one where lists whose length is known say when the loop ends; whether it did."""
@@ -442,17 +442,17 @@ def _counts_down(iterable: Value) -> bool:
     return is_reversed_range(iterable)
 
 
-def goes_round(iterable: Value) -> bool:
+def is_cycle(iterable: Value) -> bool:
     return isinstance(iterable, Container) and iterable.kind == "cycle"
 
 
 def item_in_round(item: Value, iterable: Value, rounds: Picks) -> Value:
     """No two iterations have the same element, except of what goes round."""
-    if isinstance(iterable, Partial) and isinstance(item, Tuple) and any(map(goes_round, iterable.args)):
+    if isinstance(iterable, Partial) and isinstance(item, Tuple) and any(map(is_cycle, iterable.args)):
         if len(item.items) == len(iterable.args):
             columns = zip(item.items, iterable.args, strict=True)
-            return Tuple(tuple(v if goes_round(a) else element_keys.in_rounds(v, rounds) for v, a in columns))
-    return item if goes_round(iterable) else element_keys.in_rounds(item, rounds)
+            return Tuple(tuple(v if is_cycle(a) else element_keys.in_rounds(v, rounds) for v, a in columns))
+    return item if is_cycle(iterable) else element_keys.in_rounds(item, rounds)
 
 
 def is_reversed_range(iterable: Partial) -> bool:

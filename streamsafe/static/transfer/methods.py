@@ -54,7 +54,7 @@ class Methods(Part):
         """``receiver.name(...)``."""
         receiver = self.unpacking.one_row(receiver, st, call.node, Instance)
         choices = alternatives(receiver, st.path)
-        self.expressions.goes_on(choices, st)
+        self.expressions.assume_not_none(choices, st)
         if len(choices) > 1 and name in _OF_NO_NUMBER:
             choices = [(v, g) for v, g in choices if not isinstance(v, Const)] or choices
             if len(choices) > 1:
@@ -173,7 +173,7 @@ class Methods(Part):
             return self.streams.do_synchronize_device(call, st) if name == "synchronize" else PLAIN
         if isinstance(receiver, Const):
             if name in apis.HANDING_METHODS:  # of a file or a socket
-                self.hand_over(name, call, st)
+                self.pass_to_receiver(name, call, st)
             for value in call.everything() if name in ("format", "join") else ():
                 if isinstance(value, Generator):
                     value = self.python_containers.drained(value, st, call.node)
@@ -188,7 +188,7 @@ class Methods(Part):
         if name in HOOK_REGISTRATIONS:  # of a node of the graph, say
             return self.hooks.register_hooks(name, call, st, receiver)
         if type(receiver) is Value and name in apis.DRAWING_METHODS | apis.HANDING_METHODS:
-            return self.hand_over(name, call, st)
+            return self.pass_to_receiver(name, call, st)
         if type(receiver) is Value and name in ("wait", "synchronize"):
             self.effects.host_learns_everything(st, call.site)  # of an object that is not known
             return UNKNOWN
@@ -199,14 +199,14 @@ class Methods(Part):
             return PLAIN
         return self.unseen.unmodelled(receiver, call, st, name)
 
-    def hand_over(self, name: str, call: Call, st: State) -> Value:
+    def pass_to_receiver(self, name: str, call: Call, st: State) -> Value:
         """Somebody on the host is given something; with the event to wait for he may wait."""
         given = [
             self.python_containers.drained(v, st, call.node) if isinstance(v, Generator) else v
             for v in call.everything()
         ]
         if not self.threads.carries_event(given, st):
-            self.copies.hand_to_host(st, given, call.site, f"{name}()")
+            self.copies.pass_to_host(st, given, call.site, f"{name}()")
         return UNKNOWN
 
     def _work_method(self, work: Work, name: str, call: Call, st: State) -> Value:
@@ -276,9 +276,9 @@ class Methods(Part):
         trained = self.torch_modules.of_trainer(receiver, name, call, st)
         if trained is not None:
             return trained
-        asked = self.attributes.asked_for(receiver, name, st, call.node)
-        if asked is not None:
-            return self.calls.call_value(asked, call, st)
+        found = self.attributes.from_getattr(receiver, name, st, call.node)
+        if found is not None:
+            return self.calls.call_value(found, call, st)
         container = self.subscripts.as_container(receiver)
         if isinstance(container, Container):
             return self.container_methods.container_method(container, name, call, st)
@@ -296,7 +296,7 @@ class Methods(Part):
             for value in iterate(call.args[1]):
                 if isinstance(value, (Tensor, Opaque)):
                     st.store.mark(value.name, fields.MODULE_BUFFER)
-                    self.torch_modules.goes_with_module(value, st)
+                    self.torch_modules.moves_with_module(value, st)
             self.assignments.set_attribute(receiver, str(call.args[0].value), call.args[1], st, call.node)
             return NONE
         if self.placement.gives_other_memory(name, call):

@@ -39,14 +39,14 @@ from streamsafe.static.values import (
 class Narrowing(Part):
     """Learns from the outcome of a test."""
 
-    def _grouped(self, asked: cst.BaseExpression, by: cst.BaseExpression, st: State) -> None:
+    def _grouped(self, tested: cst.BaseExpression, by: cst.BaseExpression, st: State) -> None:
         """What an inner loop picks by the element of the outer loop's iteration belongs to that iteration, too."""
         if not isinstance(by, cst.Name):
             return
         frame = self.run.stack[-1].frame
         outer = st.store.get((frame, by.value))
         rounds = parts.rounds(outer.part) if isinstance(outer, Span) else ()
-        for name in sorted(concrete.names_in(asked)) if rounds else ():
+        for name in sorted(concrete.names_in(tested)) if rounds else ():
             value = st.store.get((frame, name))
             if isinstance(value, Span) and value is not outer and element_keys.is_iterated(value):
                 st.store[(frame, name)] = element_keys.in_rounds(value, rounds)
@@ -63,7 +63,7 @@ class Narrowing(Part):
                 return
             for one, other in ((node.left, node.right), (node.right, node.left)):
                 if isinstance(other, cst.Name) or (
-                    isinstance(other, cst.Attribute) and other.attr.value not in apis.ASKED_ANEW
+                    isinstance(other, cst.Attribute) and other.attr.value not in apis.DEVICE_QUERIES
                 ):
                     found = {o for o, _ in self.predicates.test(other, st, track=False)}
                     if found == {not outcome}:  # it was not the other one

@@ -95,7 +95,7 @@ class Objects(Part):
         empty = held is None or all(v == NONE for v, _ in alternatives(held, st.path))
         return name if empty else None
 
-    def asked_about(self, names: set[Name]) -> int:
+    def conditions_about(self, names: set[Name]) -> int:
         """The conditions that are about the newest objects of these names."""
         bits = 0
         for bit, mentioned in self.run.mentions.items():
@@ -135,7 +135,7 @@ class Objects(Part):
         """The newest objects of these names become those of the round before."""
         if not names:
             return
-        bits = self.asked_about(names)
+        bits = self.conditions_about(names)
         renaming = renaming_of(names)
         if any(leans(value, bits) for value in st.current.values()):
             self.conditions.track_current([st], bits, renaming)

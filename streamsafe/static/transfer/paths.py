@@ -271,16 +271,16 @@ class Paths(Part):
         """Before what a round has asked is forgotten: where that tells what it added to a list, a condition says it of
         the element that stands for all, so that lists which rounds fill side by side are iterated side by side.
         """
-        asked = 0
+        bits = 0
         for value in st.store.of(self.call_stack.activation.frame).values():
             if isinstance(value, Container):
                 for key, element in st.store.of(value.name).items():
                     if isinstance(element, Union) and (key == "*" or type(key) is int):
                         for _, (true, false) in element.alternatives:
-                            asked |= true | false
-        asked = asked and asked & self.objects.asked_about(self.run.rounds[-1])
-        for kind, bit in list(self.run.conditions.items()) if asked else ():
-            if bit & asked:
+                            bits |= true | false
+        bits = bits and bits & self.objects.conditions_about(self.run.rounds[-1])
+        for kind, bit in list(self.run.conditions.items()) if bits else ():
+            if bit & bits:
                 new = self.run.conditions.get(("round", kind)) or self.conditions.new_condition(
                     ("round", kind), ()
                 )
@@ -379,7 +379,9 @@ class Paths(Part):
         """What holds numbers that go round a few, and what holds a handle on some paths that are about to meet."""
         keys = {kind[1]: None for kind in self.run.conditions if type(kind) is tuple and kind[0] == "slot"}
         turning = self.run.file.turning
-        asked = self.objects.asked_about(self.run.rounds[-1]) if self.run.rounds and self.run.handles else 0
+        bits = (
+            self.objects.conditions_about(self.run.rounds[-1]) if self.run.rounds and self.run.handles else 0
+        )
         for st in states:
             for owner, table in st.store.objects.items() if turning else ():
                 if not turning.isdisjoint(table):
@@ -388,7 +390,7 @@ class Paths(Part):
                     keys.update(
                         ((owner, n), None) for n, v in table.items() if type(n) is int and _holds_handle(v)
                     )
-            for key, value in st.store.leaning(asked) if asked else ():
+            for key, value in st.store.leaning(bits) if bits else ():
                 alone = type(key[1]) is str and key[1][:1] not in "*"
                 if not alone and not (type(key[1]) is int and (key[0], fields.LENGTH) in st.store):
                     continue
@@ -446,19 +448,19 @@ def _set_conditions(
     st: State, key: Key, choices: list[tuple[Value, Guard, int]], said: dict[int, Guard]
 ) -> None:
     """From now on those conditions say which it is."""
-    asked = beside = 0
+    bits = beside = 0
     for guard in said.values():
-        asked |= guard.true | guard.false
+        bits |= guard.true | guard.false
     renamed = [(v, guard & st.path, said[kind]) for v, guard, kind in choices]
     if renamed and all(guard & new == guard for _, guard, new in renamed):
         return  # they say so already
     if len({new for _, _, new in renamed}) < 2:
-        st.forget(asked)
+        st.forget(bits)
         if renamed:
             st.assume(renamed[0][2])
         return
     for _, (true, false), _ in renamed:
         beside |= true | false
-    st.substitute([(guard, new) for _, guard, new in renamed], asked, beside)
+    st.substitute([(guard, new) for _, guard, new in renamed], bits, beside)
     alone = len({v for v, _, _ in choices}) == len({kind for _, _, kind in choices})
-    st.store[key] = union((v, new if alone else guard.forget(asked) & new) for v, guard, new in renamed)
+    st.store[key] = union((v, new if alone else guard.forget(bits) & new) for v, guard, new in renamed)

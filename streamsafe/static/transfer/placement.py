@@ -13,8 +13,8 @@ from streamsafe.static.transfer.tensors import Call
 from streamsafe.static.values import (
     EACH,
     Api,
-    Asked,
     Const,
+    DeviceTest,
     Instance,
     Name,
     Object,
@@ -55,7 +55,7 @@ class Placement(Part):
             and call.args[1].value in (True, False)
         ):
             flag = call.args[1]
-        if kind == "" and isinstance(flag, Asked):  # only on one kind of device it is asynchronous
+        if kind == "" and isinstance(flag, DeviceTest):  # only on one kind of device it is asynchronous
             kind, flag = ("", Const(True)) if flag.on_host else ("cuda", flag)
         outcomes = self.copies.flag(flag, st, call.node)
         text = "to(non_blocking=True)" if any(o for o, _ in outcomes) else "to()"
@@ -72,7 +72,7 @@ class Placement(Part):
             return self.tensors.operation(st, [receiver], call.site, "to()")
         if kind == "cpu":
             loaded = all(isinstance(v, Object) and self._is_loaded(v.name) for v in iterate(receiver))
-            if opaque and (loaded or self._computes_where_given(receiver, call, st)):
+            if opaque and (loaded or self._moves_where_parameter_says(receiver, call, st)):
                 self.memory.set_place(st, receiver, "host")
             return self.copies.to_host(st, receiver, outcomes, call.site, text)
         lying, moved = self._moved_elsewhere(receiver, device, call, st)
@@ -103,7 +103,7 @@ class Placement(Part):
         lying = [(v, g) for v, g in choices if self.devices.lies_on(st, v, device)]
         return lying, [choice for choice in choices if choice not in lying]
 
-    def _computes_where_given(self, receiver: Value, call: Call, st: State) -> bool:
+    def _moves_where_parameter_says(self, receiver: Value, call: Call, st: State) -> bool:
         """Whether this brings something to where a parameter says, the host by one caller and a device by another.
 
         Then it computes there: where nothing shows where it lies, that says that the host is to work on what is
@@ -121,7 +121,7 @@ class Placement(Part):
         named = [p.name.value for p in (*unit.node.params.params, *unit.node.params.kwonly_params)]
         targets = {a.value.value for a in call.node.args if isinstance(a.value, cst.Name)}
         return any(
-            self.run.file.given_otherwise(unit.name, name, position, "cpu")
+            self.run.file.has_other_argument(unit.name, name, position, "cpu")
             for position, name in enumerate(named)
             if name in targets
         )

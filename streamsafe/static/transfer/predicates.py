@@ -10,19 +10,19 @@ import libcst as cst
 
 from streamsafe.order.symbolic import ALWAYS, Guard
 from streamsafe.static import fields, numbers, sequences
-from streamsafe.static.operators import ASKS, TURNED, Question, as_form, count_test, decided
+from streamsafe.static.operators import COMPARISONS, TURNED, Question, as_form, count_test, decided
 from streamsafe.static.state import State
 from streamsafe.static.transfer.conditions import Outcomes
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.values import (
     NONE,
     Api,
-    Asked,
     Class,
     Const,
     Container,
     Context,
     Device,
+    DeviceTest,
     Event,
     Function,
     Instance,
@@ -43,7 +43,7 @@ from streamsafe.static.values import (
 )
 
 
-def _is_there(value: Opaque, st: State) -> bool:
+def _is_never_none(value: Opaque, st: State) -> bool:
     """Whether an object is not None: a constructor has made it, or a call that left work on a side stream gave it."""
     site = value.name.site
     if type(site) is tuple and site[-1] in ("module", "generator", "pool", "namespace"):
@@ -64,9 +64,9 @@ class Predicates(Part):
             found = self.test_comparison(node, st, track)
             if found is not None:
                 return found
-        outside, self.run.asking = self.run.asking, track
+        outside, self.run.tracking = self.run.tracking, track
         value = self.expressions.eval(node, st)
-        self.run.asking = outside
+        self.run.tracking = outside
         if track and type(node) is cst.Name and type(value) is Union:
             value = self._flag_apart(node.value, value, st)
         return self.truth(value, st, node, track=track)
@@ -138,7 +138,7 @@ class Predicates(Part):
             for value, guard in alternatives(tested, st.path):
                 if value == NONE:
                     found.append((wanted, guard))
-                elif isinstance(value, Opaque) and not _is_there(value, st):
+                elif isinstance(value, Opaque) and not _is_never_none(value, st):
                     for outcome, g in self.conditions.condition(
                         ("none", value.name), (value.name,), st, track
                     ):
@@ -160,12 +160,12 @@ class Predicates(Part):
             if listed is not None:
                 return listed
         if isinstance(operator, (cst.In, cst.NotIn)) and isinstance(node.left, cst.SimpleString):
-            asked = self.devices.is_of_kind(
+            test = self.devices.is_of_kind(
                 self.expressions.eval(comparator, st), self.expressions.eval(node.left, st)
             )
-            if asked is not None:
+            if test is not None:
                 return self.devices.how_placed(
-                    asked if isinstance(operator, cst.In) else asked.denied(), st, track
+                    test if isinstance(operator, cst.In) else test.denied(), st, track
                 )
         constant = _is_constant(comparator)
         if isinstance(operator, (cst.Equal, cst.NotEqual)) or (
@@ -199,14 +199,14 @@ class Predicates(Part):
 
     def _test_membership(
         self,
-        asked: cst.BaseExpression,
+        operand: cst.BaseExpression,
         listed: cst.Tuple | cst.List | cst.Set,
         wanted: bool,
         st: State,
         track: bool,
     ) -> Outcomes | None:
         """``x in ("a", "b")``: whether it is one of a few constants; None where something else is asked."""
-        left = self.expressions.eval(asked, st) if isinstance(asked, (cst.Name, cst.Attribute)) else None
+        left = self.expressions.eval(operand, st) if isinstance(operand, (cst.Name, cst.Attribute)) else None
         if not isinstance(left, Opaque) or not 0 < len(listed.elements) <= MAX_LISTED:
             return None
         values = [self.expressions.eval(e.value, st) for e in listed.elements]
@@ -271,16 +271,16 @@ class Predicates(Part):
         left, right = self.over_rounds(node.comparisons[0].operator, left, right)
         if isinstance(left, Const) and isinstance(right, Const):
             if left.value is ... or right.value is ...:
-                return self._asked_again(node, [left, right], st, track)
+                return self._repeated_comparison(node, [left, right], st, track)
             return [((left.value == right.value) is wanted, ALWAYS)]
         same = self.same_module(left, right)
         if same is None:
             same = self.same_stream(left, right)
         if same is not None:
             return [(same is wanted, ALWAYS)]
-        asked = self.devices.is_of_kind(left, right)
-        if asked is not None:
-            return self.devices.how_placed(asked if wanted else asked.denied(), st, track)
+        test = self.devices.is_of_kind(left, right)
+        if test is not None:
+            return self.devices.how_placed(test if wanted else test.denied(), st, track)
         if constant and right == NONE and (isinstance(left, Api) or _is_member(left)):
             return [(not wanted, ALWAYS)]
         if isinstance(left, Opaque) and isinstance(right, Const) and right.value is not ...:
@@ -306,18 +306,18 @@ class Predicates(Part):
         if any(isinstance(v, Tensor) for v in (left, right)):
             result = self.tensors.operation(st, [left, right], self.call_stack.site(node), "comparison")
             return self.truth(result, st, node, track=track)
-        return self._asked_again(node, [left, right], st, track)
+        return self._repeated_comparison(node, [left, right], st, track)
 
-    def _asked_again(
+    def _repeated_comparison(
         self, node: cst.Comparison, operands: Sequence[Value], st: State, track: bool
     ) -> Outcomes:
         """How a comparison comes out of which only that is known: asked twice of the same values it comes out alike."""
         question = self.question(node, operands, st)
         if question is None:
             return self.truth(self.conditions.unknown_flag(node, st), st, node, track=track)
-        return self.how_asked(question, st, track)
+        return self.outcomes_of(question, st, track)
 
-    def how_asked(self, question: Question, st: State, track: bool) -> Outcomes:
+    def outcomes_of(self, question: Question, st: State, track: bool) -> Outcomes:
         """How a question comes out; one that tells a loop's last round from those before is kept to its end."""
         outcomes = self.conditions.condition(question.key, question.names, st, track)
         if len(outcomes) == 2:
@@ -329,7 +329,7 @@ class Predicates(Part):
 
     def question(self, node: cst.Comparison, operands: Sequence[Value], st: State) -> Question | None:
         """What a comparison asks; None where the values are not known to be the same if they are asked for again."""
-        asks = ASKS.get(type(node.comparisons[0].operator))
+        asks = COMPARISONS.get(type(node.comparisons[0].operator))
         if asks is None or len(operands) != 2:
             return None
         word, wanted, turned = asks
@@ -430,7 +430,7 @@ class Predicates(Part):
             lower, upper = self.bounds_of(inner, st)
             if (lower is not None and lower > 0) or lower == upper == 0:
                 found.append((lower != 0, guard))
-            elif isinstance(inner, Asked):
+            elif isinstance(inner, DeviceTest):
                 placed = self.devices.how_placed(inner, st, track)
                 found.extend((o, guard & g) for o, g in placed if not guard.contradicts(g))
             elif isinstance(inner, Const):

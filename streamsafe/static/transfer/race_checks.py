@@ -14,8 +14,8 @@ from streamsafe.static.facts import (
     CALLER,
     COPIES,
     ENTERED,
-    HANDED_OUT,
     HOOK,
+    RETURNED_HANDLE,
     UNNUMBERED,
     Assumed,
     Detail,
@@ -74,7 +74,7 @@ class RaceChecks(Part):
                 continue
             if detail.entry != self.run.entry:
                 extra |= Assumed.METHODS
-                if self.run.beside and timeline != HOST and made.site not in self.run.handed_on:
+                if self.run.beside and timeline != HOST and made.site not in self.run.before_signals:
                     extra |= Assumed.POSSIBLE  # it may come only when the thread is done
             if self.may_be_one(made.timeline, timeline, st) or may_be_disjoint(made.part, part):
                 extra |= Assumed.POSSIBLE
@@ -86,7 +86,7 @@ class RaceChecks(Part):
                 and self._is_from_elsewhere(made.timeline)
             ):
                 extra |= Assumed.POSSIBLE  # the node that is handed the gradient may wait for that stream
-            if HANDED_OUT in detail.tags:
+            if RETURNED_HANDLE in detail.tags:
                 extra |= Assumed.POSSIBLE  # the caller may have waited in between
             repeated = (
                 frozenset({AGAIN})
@@ -182,9 +182,7 @@ class RaceChecks(Part):
         if buffer is None or not assumed & Assumed.UNMODELLED:
             return False
         base = buffer.base()
-        return base in self.run.asked_otherwise and (
-            base not in self.run.tensorish or base in self.run.presumed
-        )
+        return base in self.run.non_tensors and (base not in self.run.tensorish or base in self.run.presumed)
 
     def may_be_one(self, first: Carrier, second: Carrier, st: State) -> bool:
         """Whether two streams may be ordered by what they are: one parameter of two calls, CuPy's default flavour, two

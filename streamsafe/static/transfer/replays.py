@@ -155,7 +155,7 @@ class Replays(Part):
             if use.writes and (use.target.name, fields.ALLOCATED_IN_CAPTURE) in st.store
         ]
 
-    def wants_overlaid(self, st: State, buffer: Name, site: Site, guard: Guard = ALWAYS) -> None:
+    def reads_overlaid(self, st: State, buffer: Name, site: Site, guard: Guard = ALWAYS) -> None:
         """An output is needed that a replay out of order may have overwritten (GC-07)."""
         overlaid = st.store.get((buffer, fields.OVERLAID_AT), NONE)
         places = [place for place, _ in alternatives(overlaid, st.path & guard)]

@@ -95,7 +95,7 @@ class RunState:
     """Branches under way that make what is not there yet."""
     inside: int = 0
     """Contexts under way after which another stream is current again."""
-    asking: bool = True
+    tracking: bool = True
     """A question may be remembered; a loop asks its own each round anew."""
     identified: cst.CSTNode | None = None
     """The expression of which a test asks only whether it is None."""
@@ -141,7 +141,7 @@ class RunState:
     """Events that the file makes."""
     foreign_waits: list[tuple[Name, list[tuple[Stream, Guard]]]] = field(default_factory=list)
     """Waits for events of code that is not seen, with the streams that wait."""
-    handed_on: set[Hashable] = field(default_factory=set)
+    before_signals: set[Hashable] = field(default_factory=set)
     """The places of accesses before a signal to another thread."""
     published: set[tuple[Name, Hashable]] = field(default_factory=set)
     """What threads that were started have assigned: attributes of objects; of containers that they fill, None."""
@@ -198,7 +198,7 @@ class RunState:
     """Tensorish objects of which only a call of unknown kind says so, which made them of one."""
     tensor_rows: set[Name] = field(default_factory=set)
     """What was unpacked from an object and is used as a tensor."""
-    asked_otherwise: set[Name] = field(default_factory=set)
+    non_tensors: set[Name] = field(default_factory=set)
     """Objects that are asked for a method which no tensor has."""
     results: set[Name] = field(default_factory=set)
     """Tensors that an operation returns."""
@@ -206,7 +206,7 @@ class RunState:
     """By tensor, the library that it belongs to."""
     sites_of: dict[Name, Site] = field(default_factory=dict)
     """By tensor, where it is allocated."""
-    given_at: dict[Name, Site] = field(default_factory=dict)
+    returned_at: dict[Name, Site] = field(default_factory=dict)
     """By tensor, the last call that returned it."""
     from_caller: dict[Name, Site] = field(default_factory=dict)
     """By object, where a caller who is not seen gives it."""
@@ -233,9 +233,9 @@ class RunState:
     """Some loop runs over all parameters of a module."""
     leaf_tensors: set[Name] = field(default_factory=set)
     """Tensors that were made leaves, each of a pass of its own."""
-    gradients_given: bool = False
+    assigns_gradients: bool = False
     """Something is assigned to the gradient of a parameter."""
-    given: frozenset[Name] = frozenset()
+    hook_modules: frozenset[Name] = frozenset()
     """The modules whose gradients the hook under way is given."""
     hooks: list[tuple[Function, list[Value], State, str]] = field(default_factory=list)
     """The hooks, each with its arguments, the state, and what registered it."""
@@ -264,7 +264,7 @@ class RunState:
     """The advice on speed: see ``advice.py``."""
     silent: int = 0
     """Above zero, hazards are not reported."""
-    unsaid: set[Hashable] = field(default_factory=set)
+    unreported: set[Hashable] = field(default_factory=set)
     """The memory of hazards that were found and not reported."""
     unordered_accesses: set[tuple[str, Hashable]] = field(default_factory=set)
     """By entry, the accesses that it found unordered."""

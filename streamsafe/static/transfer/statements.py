@@ -111,9 +111,7 @@ class Statements(Part):
         value = self._to_keep(node.value, node.targets[-1].target, st)
         for inner in iterate(value) if type(node.value) is cst.Attribute else ():
             if isinstance(inner, Opaque) and inner.name.parent and inner.name.site in apis.VIEW_METHODS:
-                self.run.asked_otherwise.add(
-                    inner.name.parent.base()
-                )  # whose functions get names is a module
+                self.run.non_tensors.add(inner.name.parent.base())  # whose functions get names is a module
         for target in node.targets:
             self.assignments.assign(target.target, value, st, node)
 
@@ -194,7 +192,7 @@ class Statements(Part):
         unit = self.call_stack.activation.unit
         if not isinstance(owner, Instance) or unit is None:
             return
-        if not apis.ASKS_FOR_CAPTURE.isdisjoint(concrete.names_in(unit.node)):
+        if not apis.CAPTURE_QUERIES.isdisjoint(concrete.names_in(unit.node)):
             return
         readers, setters = self.run.file.attribute_users.get(name, (set(), set()))
         if readers - {unit.qualname} and not setters - {unit.qualname, f"{owner.unit.name}.__init__"}:
@@ -208,7 +206,7 @@ class Statements(Part):
         value = self.expressions.eval(node.value, st) if node.value is not None else NONE
         if self.run.pooled:
             for target, guard in self.memory.tensors_in(st, value):
-                self.replays.wants_overlaid(st, target.name, self.call_stack.site(node), guard)
+                self.replays.reads_overlaid(st, target.name, self.call_stack.site(node), guard)
         self.call_stack.activation.returns.append((st.copy(), value))
         st.dead = True
 

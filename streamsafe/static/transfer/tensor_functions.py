@@ -320,7 +320,7 @@ class TensorFunctions(Part):
             if isinstance(value, (Container, Tuple)):
                 self.tensors.read_on_host(st, value, call.site, f"{call.text.rpartition('.')[2]}()")
             else:
-                self.copies.hand_to_host(st, [value], call.site, f"{call.text.rpartition('.')[2]}()")
+                self.copies.pass_to_host(st, [value], call.site, f"{call.text.rpartition('.')[2]}()")
 
     def do_make_cuda_tensor(self, call: Call, st: State) -> Value:
         """``torch.cuda.FloatTensor(sequence)`` fills it from the host, which blocks; given a size it is empty."""
@@ -403,7 +403,7 @@ class TensorFunctions(Part):
         fills = name in apis.ARRAY_WRITING_FUNCTIONS
         targets = [out] if out is not None else call.args[:1] if fills else []
         reads = [v for v in call.everything() if not any(v is t for t in targets)]
-        self.copies.hand_to_host(st, reads, call.site, f"{name}()")
+        self.copies.pass_to_host(st, reads, call.site, f"{name}()")
         for target in targets:
             for inner, guard in self.memory.tensors_in(st, target):
                 self.accesses.host_access(st, under(inner, guard), call.site, f"{name}()", writes=True)

@@ -231,9 +231,9 @@ class TensorMethods(Part):
             return PLAIN
         if isinstance(receiver, Tensor) and receiver.part is not None:
             return PLAIN
-        asked = Opaque(receiver.name.child("is_contiguous()"))
-        self.run.plain.add(asked.name.base())
-        return asked
+        answer = Opaque(receiver.name.child("is_contiguous()"))
+        self.run.plain.add(answer.name.base())
+        return answer
 
     def tensor_contiguous(self, receiver: Value, call: Call, st: State) -> Value:
         """The tensor itself; a copy where it was asked and is not contiguous, or its axes have changed places."""
@@ -333,7 +333,7 @@ class TensorMethods(Part):
         if "pinned" in places:
             return receiver
         if all(places):
-            self.copies.hand_to_host(st, [receiver], call.site, "pin_memory()")
+            self.copies.pass_to_host(st, [receiver], call.site, "pin_memory()")
         self.run.waits += bool(
             self.run.threads
         )  # it asks the driver for memory, which breaks another thread's capture
@@ -358,7 +358,7 @@ class TensorMethods(Part):
         gradient = call.get(0, "gradient")
         if gradient is None:
             gradient = call.kwargs.get("grad_tensors")
-        given, leaves = self.torch_modules.given_gradients(gradient, st), call.get(3, "inputs")
+        given, leaves = self.torch_modules.gradient_arguments(gradient, st), call.get(3, "inputs")
         self.gradients.backward(st, [receiver], given, call.site, "backward()", leaves)
         return NONE
 

@@ -308,7 +308,7 @@ class Tensors(Part):
 
     # -- copies --------------------------------------------------------------------------------------------------
 
-    def tells_device(self, st: State, value: Object) -> bool:
+    def known_on_device(self, st: State, value: Object) -> bool:
         """Whether anything tells that a tensor is on a device: who made it, or what it is part of."""
         if (
             self.memory.place(st, value) == "device"

@@ -89,9 +89,9 @@ class Threads(Part):
 
         One that nobody gives in the code that is seen may come from somebody who has waited for the device.
         """
-        if name in apis.SIGNAL_TELLS:
+        if name in apis.SIGNAL_SETS:
             st.store.mark(signal.name, fields.SIGNAL_SET)
-            self.hand_on(st)
+            self.signal_others(st)
             if self.run.calling is not None:
                 st.order.obey(
                     [
@@ -140,12 +140,12 @@ class Threads(Part):
         if not names or not waiting or self.run.threads or self.run.beside:
             return False
         after = st.copy()
-        unsaid, self.run.unsaid = self.run.unsaid, set()
+        unreported, self.run.unreported = self.run.unreported, set()
         self.run.taking = True
         with self.out_of_sight():
             self.blocks(after, call)
         self.run.taking = False
-        read, self.run.unsaid = self.run.unsaid, unsaid
+        read, self.run.unreported = self.run.unreported, unreported
         return names.isdisjoint(read) and not any(
             made.writes and made.buffer in names for made in self.effects.lacking(after, HOST, ALWAYS)
         )
@@ -159,9 +159,9 @@ class Threads(Part):
         self.run.silent -= 1
         self.run.explained = explained
 
-    def hand_on(self, st: State) -> None:
+    def signal_others(self, st: State) -> None:
         """Another thread is signalled to go on: what has been enqueued by now comes before what it does."""
-        self.run.handed_on.update(made.site for made, _ in st.order.iterate())
+        self.run.before_signals.update(made.site for made, _ in st.order.iterate())
 
     def noted_in_thread(self, buffer: Name) -> None:
         """What each round of a loop of a thread allocates is noted."""
@@ -315,7 +315,7 @@ class Threads(Part):
         if name == "start":
             syncs = self.run.waits
             result: Value = NONE
-            with self.handed_to_thread(target or UNKNOWN, items, "start()", call, st):
+            with self.passed_to_thread(target or UNKNOWN, items, "start()", call, st):
                 if target is not None and self.would_wait(target, items, call, st):
                     self.run.waiting.update(
                         (v.unit, v.receiver) for v in iterate(target) if isinstance(v, Function)
@@ -324,7 +324,7 @@ class Threads(Part):
                 elif target is not None:
                     result = self.in_thread(target, items, {}, call, st, beside=True)
             if self.run.waits > syncs or (
-                target is not None and self._waits_given_work(target, items, call, st)
+                target is not None and self._waits_for_work(target, items, call, st)
             ):
                 st.threads = st.threads | {call.site: None}
             return result
@@ -349,7 +349,7 @@ class Threads(Part):
             )
 
     @contextmanager
-    def handed_to_thread(
+    def passed_to_thread(
         self, target: Value, values: list[Value], text: str, call: Call, st: State
     ) -> Iterator[None]:
         """Another thread is given something, which it reads; where its function is seen, unless that waits before."""
@@ -358,11 +358,11 @@ class Threads(Part):
         functions = [v.function if isinstance(v, Partial) else v for v in iterate(target)]
         seen = all(isinstance(v, Function) for v in functions)
         if not seen and not self.carries_event(values, st):
-            self.copies.hand_to_host(st, values, call.site, text)
+            self.copies.pass_to_host(st, values, call.site, text)
         yield
         if seen and not self.carries_event(values, st):
             host, st.order.host = st.order.host, self.run.carriers.bit(THREADS)  # it is the thread that reads
-            self.copies.hand_to_host(st, values, call.site, text)
+            self.copies.pass_to_host(st, values, call.site, text)
             st.order.host = host
 
     def _thread_target(self, thread: Opaque | Instance, st: State) -> tuple[Value | None, list[Value]]:
@@ -381,7 +381,7 @@ class Threads(Part):
             self._filled = filled_attributes(self.run.file)
         return self._filled
 
-    def _waits_given_work(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
+    def _waits_for_work(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
         """Whether a thread that finds lists of its object empty when it starts waits for what is put there later."""
         later, blurred = st.copy(), False
         for function in iterate(target):

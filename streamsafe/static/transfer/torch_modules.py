@@ -39,7 +39,7 @@ class TorchModules(Part):
         """``torch.autograd.backward(tensors, grad_tensors=None)``."""
         gradients = call.get(1, "grad_tensors")
         roots = self.tensors.tensor_results(st, call.get(0, "tensors") or UNKNOWN)
-        given, leaves = self.given_gradients(gradients, st), call.get(5, "inputs")
+        given, leaves = self.gradient_arguments(gradients, st), call.get(5, "inputs")
         self.gradients.backward(st, roots, given, call.site, "torch.autograd.backward()", leaves)
         return NONE
 
@@ -56,7 +56,7 @@ class TorchModules(Part):
     def do_grad_function(self, call: Call, st: State) -> Value:
         """``torch.autograd.grad(outputs, inputs, grad_outputs=None)`` returns the gradients (TA-09)."""
         gradients = call.get(2, "grad_outputs")
-        for value in self.given_gradients(gradients, st):
+        for value in self.gradient_arguments(gradients, st):
             self.accesses.access(
                 st,
                 value,
@@ -79,10 +79,10 @@ class TorchModules(Part):
                 what="gradients" if number is None else f"gradient {number}",
             )
 
-        asked = _listed(call.node)
-        return gradient(None) if asked is None else Tuple(tuple(gradient(i) for i in range(asked)))
+        count = _listed(call.node)
+        return gradient(None) if count is None else Tuple(tuple(gradient(i) for i in range(count)))
 
-    def given_gradients(self, value: Value | None, st: State) -> list[Value]:
+    def gradient_arguments(self, value: Value | None, st: State) -> list[Value]:
         """The gradients that a call of autograd is given, None left out."""
         if value is None or value == NONE:
             return []
@@ -183,10 +183,10 @@ class TorchModules(Part):
         for value in iterate(call.args[0]) if call.args else ():
             if isinstance(value, Object):
                 st.store.mark(value.name, fields.MODULE_PARAMETER)
-                self.goes_with_module(value, st)
+                self.moves_with_module(value, st)
         return call.args[0] if call.args else UNKNOWN
 
-    def goes_with_module(self, value: Object, st: State) -> None:
+    def moves_with_module(self, value: Object, st: State) -> None:
         """What a module is made with in pageable memory lies where the module is moved later."""
         if self.memory.place(st, value) == "pageable":
             st.store.mark(value.name, fields.MOVES_WITH_MODULE)
@@ -262,7 +262,7 @@ class TorchModules(Part):
         if self.expressions.is_tensor(st, receiver):
             return False
         base = receiver.name.base()
-        return self.optimizes(receiver, st) or base in self.run.modules or base in self.run.asked_otherwise
+        return self.optimizes(receiver, st) or base in self.run.modules or base in self.run.non_tensors
 
     def optimizes(self, value: Opaque, st: State) -> bool:
         """Whether an object is an optimizer, or a scaler of gradients: as it was made or used, or by its name."""

@@ -109,7 +109,7 @@ class UnknownObjects(Part):
             )
         ):
             syncs = self.run.waits
-            with self.threads.handed_to_thread(call.args[0], call.args[1:], "submit()", call, st):
+            with self.threads.passed_to_thread(call.args[0], call.args[1:], "submit()", call, st):
                 made = self.threads.in_thread(call.args[0], call.args[1:], call.kwargs, call, st, beside=True)
                 future = Partial(FUTURE, (made,), ())
             if self.run.waits > syncs:
@@ -120,14 +120,14 @@ class UnknownObjects(Part):
         if name in ("shutdown", "result"):
             self.threads.threads_done(st)
         if st.store.marked(receiver.name, fields.EXECUTOR) and name == "map":
-            with self.threads.handed_to_thread(
+            with self.threads.passed_to_thread(
                 call.get(0, "fn") or UNKNOWN, call.args[1:], "map()", call, st
             ):
                 return self.threads.mapped_in_threads(call, st)
         if name == "run_in_executor" and len(call.args) > 1:
             return self.threads.in_thread(call.args[1], call.args[2:], call.kwargs, call, st)
         if st.store.marked(receiver.name, fields.EXECUTOR) and name == "submit":
-            with self.threads.handed_to_thread(
+            with self.threads.passed_to_thread(
                 call.get(0, "fn") or UNKNOWN, call.args[1:], "submit()", call, st
             ):
                 return UNKNOWN
@@ -136,7 +136,7 @@ class UnknownObjects(Part):
     def _of_recipient(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
         """Of somebody on the host who is given something: a queue, a file, a logger."""
         if name in apis.HANDING_METHODS and (call.args or call.starred):
-            return self.methods.hand_over(name, call, st)
+            return self.methods.pass_to_receiver(name, call, st)
         return None
 
     def _of_module(self, receiver: Opaque, name: str, call: Call, st: State) -> Value | None:
@@ -153,7 +153,7 @@ class UnknownObjects(Part):
         if name in HOOK_REGISTRATIONS or name == apis.AFTER_PASS:
             return self.hooks.register_hooks(name, call, st, receiver)
         if receiver.name == BUCKET and name in ("buffer", "get_tensor", "gradients", "get_tensors"):
-            return Tensor(GRADIENTS, part=parts.of_modules(None, self.run.given))
+            return Tensor(GRADIENTS, part=parts.of_modules(None, self.run.hook_modules))
         held = st.store.get((receiver.name, name))
         if held is not None:
             return self.calls.call_value(held, call, st)
@@ -229,9 +229,9 @@ class UnknownObjects(Part):
         )
         if not foreign and call.args and name in apis.VIEW_METHODS:
             base = receiver.name.base()
-            foreign = base in self.run.asked_otherwise and base not in self.run.tensorish
+            foreign = base in self.run.non_tensors and base not in self.run.tensorish
         if foreign:
-            self.run.asked_otherwise.add(receiver.name.base())
+            self.run.non_tensors.add(receiver.name.base())
         if name == "barrier" and self.expressions.is_tensor(st, receiver):
             return UNKNOWN  # of a handle of memory that several devices share: among these
         if name in apis.ORDERING_METHODS and not _text_method(receiver.name, name):
@@ -250,9 +250,9 @@ class UnknownObjects(Part):
             if call.everything():
                 return PLAIN
             # not known, but the same each time
-            asked = Opaque(receiver.name.child(f"{name}()"), part=receiver.part)
-            self.run.plain.add(asked.name.base())
-            return asked
+            answer = Opaque(receiver.name.child(f"{name}()"), part=receiver.part)
+            self.run.plain.add(answer.name.base())
+            return answer
         if name in apis.VIEW_METHODS and not foreign and (name not in _AMBIGUOUS or _of_axes(name, call)):
             self.tensors.rows_are_tensors(st, [receiver])
             return self.tensor_methods.viewed(receiver, name, call, st)

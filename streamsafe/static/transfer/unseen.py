@@ -84,7 +84,7 @@ class Unseen(Part):
         for value, tensors in reached:
             # who keeps an object reads nothing that it holds, who is given its streams with it orders what it reads
             whole = name.startswith("set_") or (len(tensors) > 0 and self._has_streams(value))
-            self._read_given(
+            self._read_argument(
                 value,
                 [t for t in tensors if not whole or t[0] in iterate(value)],
                 called,
@@ -116,7 +116,7 @@ class Unseen(Part):
     def do_unseen(self, call: Call, st: State) -> Value:
         """A function of a library of which nothing else is known than what its name tells."""
         if call.text.rpartition(".")[2] in apis.HANDING_METHODS:
-            return self.methods.hand_over(call.text.rpartition(".")[2], call, st)
+            return self.methods.pass_to_receiver(call.text.rpartition(".")[2], call, st)
         return self.unmodelled(Api(call.text), call, st)
 
     def _has_streams(self, value: Value) -> bool:
@@ -163,7 +163,7 @@ class Unseen(Part):
             )
         return None
 
-    def _read_given(
+    def _read_argument(
         self,
         value: Value,
         tensors: list[tuple[Object, Guard]],
@@ -333,7 +333,7 @@ class Unseen(Part):
             return result
         key = (
             called,
-            self.asked_of(subject, st) if subject is not None else receiver,
+            self.query_key(subject, st) if subject is not None else receiver,
             tuple(map(self._argument, call.args, [st] * len(call.args))),
             tuple((k, self._argument(v, st)) for k, v in call.kwargs.items()),
         )
@@ -352,13 +352,13 @@ class Unseen(Part):
     def _argument(self, value: Value, st: State) -> Hashable | None:
         if isinstance(value, Const):
             return None if value.value is ... else ("constant", repr(value.value))
-        return self.asked_of(value.name, st) if isinstance(value, Opaque) else None
+        return self.query_key(value.name, st) if isinstance(value, Opaque) else None
 
     @staticmethod
-    def asked_of(name: Name, st: State) -> Hashable:
+    def query_key(name: Name, st: State) -> Hashable:
         """An object, or the question of which it is the answer."""
-        asked = st.store.one(name, fields.QUERY)
-        return asked.value if asked is not None else name
+        query = st.store.one(name, fields.QUERY)
+        return query.value if query is not None else name
 
 
 def callable_text(function: Value, call: Call) -> str:
