@@ -12,6 +12,10 @@ _STORES = ("store", "atomic")
 """How the functions of Triton's language that write through a pointer begin."""
 
 
+_LOADS = ("load", "ld", "atomic")
+"""How the functions begin that read through a pointer."""
+
+
 def assigned_elements(node: cst.CSTNode) -> set[str]:
     """The names whose elements a function's body assigns, or hands to an atomic operation."""
     found: set[str] = set()
@@ -97,7 +101,8 @@ def _compiled(node: cst.CSTNode, flags: Mapping[str, bool]) -> Iterator[cst.CSTN
 def waits(node: cst.FunctionDef | cst.Lambda, flags: Mapping[str, bool]) -> bool:
     """Whether a kernel waits for a signal that another one sets: in memory that it is given, loaded by a loop's test.
 
-    Such a kernel comes after whatever sets the signal, on any stream, and reads it meanwhile.
+    Such a kernel comes after whatever sets the signal, on any stream, and reads it meanwhile. The languages of kernels
+    that speak with other devices have a call for it: ``wait(ptr, ...)``, ``signal_wait_until(ptr, ...)``.
 
     Args:
         node: the function.
@@ -105,8 +110,8 @@ def waits(node: cst.FunctionDef | cst.Lambda, flags: Mapping[str, bool]) -> bool
     """
     given = {p.name.value for p in (*node.params.posonly_params, *node.params.params)}
     compiled = list(_compiled(node, flags))
-    for inner in compiled:  # pointers into it
-        if isinstance(inner, cst.Assign) and _names(inner.value) & given:
+    for inner in compiled:  # pointers into it, and into what other devices were given there
+        if isinstance(inner, cst.Assign) and (_names(inner.value) | _moved(inner.value)) & given:
             given |= {t.target.value for t in inner.targets if isinstance(t.target, cst.Name)}
 
     def asks(call: cst.CSTNode) -> bool:
@@ -114,7 +119,20 @@ def waits(node: cst.FunctionDef | cst.Lambda, flags: Mapping[str, bool]) -> bool
             _names(argument.value) & given for argument in call.args[:1]
         )
 
-    return any(isinstance(n, cst.While) and any(map(asks, concrete.walk(n.test))) for n in compiled)
+    def spins(node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.While):
+            return any(map(asks, concrete.walk(node.test)))
+        called = _called(node) if isinstance(node, cst.Call) else None
+        return called is not None and (called == "wait" or "wait_until" in called) and asks(node)
+
+    return any(map(spins, compiled))
+
+
+def _moved(node: cst.BaseExpression) -> set[str]:
+    """The pointer from which a call makes another one: ``symm_at(ptr, rank)``; what is loaded is none."""
+    if not isinstance(node, cst.Call) or not node.args or (_called(node) or "").startswith(_LOADS):
+        return set()
+    return _names(node.args[0].value)
 
 
 def _called(call: cst.Call) -> str | None:
