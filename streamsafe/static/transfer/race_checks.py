@@ -26,7 +26,7 @@ from streamsafe.static.parts import may_be_disjoint, owner
 from streamsafe.static.state import State, Waited
 from streamsafe.static.suggestions import COMMUNICATION
 from streamsafe.static.transfer.part import Part
-from streamsafe.static.values import Name, Object, Tensor
+from streamsafe.static.values import ANY, Name, Object, Tensor
 
 _NO_TAGS: frozenset[str] = frozenset()
 
@@ -224,6 +224,10 @@ class RaceChecks(Part):
         ):
             return True
         event = waited.awaited
+        if event is not None and event.site == ("one", ANY) and isinstance(made.timeline, Name):
+            # one of the streams that are kept together, and nothing says which: it may be the one that did the work
+            assert event.parent is not None
+            return event.parent.newest() in made.timeline.family()
         if event is not None and event.parent is not None and keyed.is_key(event.site):
             owner, bits = (
                 event.parent.base(),
