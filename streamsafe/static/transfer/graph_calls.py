@@ -67,6 +67,18 @@ class GraphCalls(Part):
         )
         return NONE
 
+    def do_warp_begin_capture(self, call: Call, st: State) -> Value:
+        """``warp.capture_begin()`` captures Warp's stream: PyTorch's work, too, where that stream is current for it.
+
+        The default stream of PyTorch is none of Warp's. Inside another capture it takes part in that one
+        (``external=True``).
+        """
+        if st.capture is not None:
+            st.capture = replace(st.capture, nested=st.capture.nested + 1)
+        elif self.tensors.on_side_stream(st, "torch"):
+            self.captures.capture_begin(st, None, None, "relaxed", "torch", call.site)
+        return NONE
+
     def do_stream_end_capture(self, call: Call, st: State) -> Value:
         """``stream.end_capture()`` gives the graph."""
         graph = Graph(self.objects.fresh(call.node, st, "graph"))
