@@ -172,6 +172,8 @@ FUNCTIONS: dict[str, str] = {
     "torch.compiler.is_compiling": "no",  # while it is traced nothing runs
     "torch.compiler.is_dynamo_compiling": "no",
     "torch.distributed._functional_collectives.is_torchdynamo_compiling": "no",
+    "torch.distributed._functional_collectives_impl._register_tensor_work": "nothing",
+    "torch.distributed._functional_collectives._maybe_wrap_tensor": "pass_through",
     "torch.jit.is_scripting": "no",
     "torch.cuda.is_current_stream_capturing": "is_capturing",
     "torch.cuda.graph": "capture_context",
