@@ -123,6 +123,12 @@ class Statement:
         return text.startswith("@") or _DEFINED.match(text) is not None
 
     @property
+    def is_class(self) -> bool:
+        """Whether it defines a class, which its text shows: decorators come first."""
+        rows = self.module.lines[self.first - 1 : self.last]
+        return next((row.startswith("class") for row in rows if _DEFINED.match(row)), False)
+
+    @property
     def node(self) -> ast.stmt | None:
         """The syntax tree, with the rows of the file; None where its text does not parse by itself."""
         if self._node is None:
@@ -229,15 +235,11 @@ class Module:
     def filled(self) -> dict[str, list[Statement]]:
         """By name of the module, what puts something into what it holds: statements, and decorators of classes."""
         found: dict[str, list[Statement]] = {}
-        holders = {
-            name
-            for name, each in self.bound.items()
-            if not each.is_definition or isinstance(each.node, ast.ClassDef)
-        }
+        holders = {name for name, each in self.bound.items() if not each.is_definition or each.is_class}
         for statement in self.statements:
             text = self.lines[statement.first - 1]
             named: set[str] = set()
-            if text.startswith("@") and isinstance(statement.node, ast.ClassDef):
+            if text.startswith("@") and statement.is_class and statement.node is not None:
                 decorators = getattr(statement.node, "decorator_list", ())
                 named = {n.id for d in decorators for n in ast.walk(d) if isinstance(n, ast.Name)}
                 makers = [self.bound[each] for each in named & self.bound.keys()]
