@@ -96,6 +96,8 @@ class Events(Part):
         known = bool(timing.value) if isinstance(timing, Const) and timing.value is not ... else None
         name = self.objects.fresh(call.node, st, "timer" if known else "event")
         self.run.own_events.add(name)
+        if call.text.startswith("torch"):
+            self.run.libraries[name] = "torch"
         self.event_sites[name] = call.site
         if call.get(3, "external") == Const(True):
             st.store.mark(name, fields.EXTERNAL_EVENT)
@@ -115,6 +117,7 @@ class Events(Part):
         known = not disabled.value if isinstance(disabled, Const) and disabled.value is not ... else None
         name = self.objects.fresh(call.node, st, "event")
         self.run.own_events.add(name)
+        self.run.libraries[name] = "cupy"
         return Event(name, True if disabled is None else known)
 
     def do_make_event_handle(self, call: Call, st: State) -> Value:
@@ -131,7 +134,7 @@ class Events(Part):
             library = (
                 self.streams.stream_library(stream)
                 if stream not in (None, NONE)
-                else self.tensors.default_library
+                else self.tensors.library_of(st, [event])
             )
             value = self.effects.as_stream(stream, library) if stream is not None and stream != NONE else None
             self.effects.record(st, event, value, library, call.site)

@@ -83,6 +83,7 @@ class GraphCalls(Part):
         """``stream.end_capture()`` gives the graph."""
         graph = Graph(self.objects.fresh(call.node, st, "graph"))
         if st.capture is not None:
+            self.run.libraries[graph.name.base()] = st.capture.library
             st.capture = replace(st.capture, graph=graph.name)
         self.captures.capture_end(st, call.site)
         return graph
@@ -121,7 +122,7 @@ class GraphCalls(Part):
         """One operation on the current stream, of all that was captured (GC-08)."""
         graph = call.args[0]
         stream = call.get(1, "stream")
-        library = self.tensors.default_library
+        library = self.tensors.library_of(st, [graph])
         target = self.effects.as_stream(stream, library) if stream is not None and stream != NONE else None
         self.captures.replay(st, graph, target, library, call.site)
         self.clocks.launched(st, call.site, "replay()", device=True, library=library, stream=target)

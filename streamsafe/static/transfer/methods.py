@@ -68,7 +68,7 @@ class Methods(Part):
             )
             keyed = (
                 name in ("get", "set", "copy", "pop", "setdefault")
-                and self.tensors.default_library == "torch"
+                and self.tensors.library_of(st, [v for v, _ in choices]) == "torch"
             )
             keyed = keyed or name in apis.KEEPING_METHODS | apis.DISMANTLING_METHODS
             other = any(

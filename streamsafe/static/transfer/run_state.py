@@ -203,7 +203,7 @@ class RunState:
     results: set[Name] = field(default_factory=set)
     """Tensors that an operation returns."""
     libraries: dict[Name, str] = field(default_factory=dict)
-    """By tensor, the library that it belongs to."""
+    """By tensor, event or graph, the library that it belongs to."""
     sites_of: dict[Name, Site] = field(default_factory=dict)
     """By tensor, where it is allocated."""
     returned_at: dict[Name, Site] = field(default_factory=dict)

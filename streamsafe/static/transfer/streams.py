@@ -284,6 +284,7 @@ class Streams(Part):
         )
         if not events:
             events = [Event(self.objects.fresh(call.node, st, "event"))]
+            self.run.libraries[events[0].name.base()] = library
         for event in events:
             self.run.own_events.add(event.name)
             self.effects.record(st, event, self.effects.as_stream(receiver, library), library, call.site)

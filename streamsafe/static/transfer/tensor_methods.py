@@ -406,7 +406,9 @@ class TensorMethods(Part):
 
     def mapping_or_array(self, receiver: Opaque, name: str, call: Call, st: State) -> Value:
         """A method that both mappings and arrays have, of an object that may be either."""
-        arrays = self.tensors.default_library == "cupy" and (
+        if call.kwargs.keys() & {"out", "blocking"} and self.tensors.uses("cupy"):
+            self.run.libraries.setdefault(receiver.name.base(), "cupy")  # nothing else takes these
+        arrays = self.tensors.library_of(st, [receiver]) == "cupy" and (
             call.kwargs.keys() & {"stream", "out", "blocking"}
             or self.expressions.is_tensor(st, receiver)
             or (name == "get" and not call.args)

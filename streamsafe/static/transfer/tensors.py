@@ -10,6 +10,7 @@ import libcst as cst
 
 from streamsafe.static import fields, suggestions
 from streamsafe.static.facts import AMBIENT, GRADIENTS, Assumed, Detail, Site
+from streamsafe.static.libraries import Libraries
 from streamsafe.static.state import State
 from streamsafe.static.transfer.devices import placed_on
 from streamsafe.static.transfer.part import Part
@@ -30,7 +31,7 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from streamsafe.static.transfer.run_state import RunState
 
 
 HOST_PLACES = frozenset({"pinned", "pageable", "host"})
@@ -70,6 +71,10 @@ class Call:
 class Tensors(Part):
     """Operations on tensors."""
 
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
+        self._libraries = Libraries(run.file)
+
     # -- which library, which place ------------------------------------------------------------------------------
 
     def library_of(self, st: State, values: Iterable[Value]) -> str:
@@ -86,8 +91,20 @@ class Tensors(Part):
 
     @property
     def default_library(self) -> str:
-        """The library of a file that uses only one."""
+        """The library of a file that uses only one; where it uses both, of the function that is interpreted.
+
+        A function that names neither goes by its caller.
+        """
+        if len(self._libraries.imported) > 1:
+            for activation in reversed(self.run.stack):
+                named = self._libraries.around(activation.unit.qualname) if activation.unit else frozenset()
+                if named:
+                    return "cupy" if "torch" not in named else "torch"
         return self.run.file.library
+
+    def uses(self, library: str) -> bool:
+        """Whether the file imports a library."""
+        return library in self._libraries.imported
 
     def on_side_stream(self, st: State, library: str) -> bool:
         """Whether the current stream is one that was entered explicitly."""

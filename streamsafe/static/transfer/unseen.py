@@ -77,9 +77,9 @@ class Unseen(Part):
         method = name not in ("", "forward", "__call__") or spelled(hints.KEEPS_OR_SETS, called)
         method = method or waits
         # who takes CuPy's arrays by their addresses launches something or copies it while the host waits
-        method = method or (isinstance(function, Api) and self.tensors.default_library == "cupy")
-        tags = frozenset({"method"} if method else ())
         library = self.tensors.library_of(st, [*values, function])
+        method = method or (isinstance(function, Api) and library == "cupy")
+        tags = frozenset({"method"} if method else ())
         computes = isinstance(function, Opaque) and st.store.marked(function.name, fields.COMPUTES_AT_INPUT)
         for value, tensors in reached:
             # who keeps an object reads nothing that it holds, who is given its streams with it orders what it reads
