@@ -125,10 +125,8 @@ def first_row(node: Definition) -> int:
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])
 
 
-def eval_files(
-    prefixes: tuple[str, ...] = ("ss", "python_", "torch_", "cupy_", "real_code"),
-) -> list[EvalFile]:
-    """The fixtures whose names begin with one of the prefixes."""
+def eval_files(prefixes: tuple[str, ...] = ("",)) -> list[EvalFile]:
+    """The fixtures whose names begin with one of the prefixes; all of them without any."""
     paths = sorted(p for p in FIXTURES.glob("*.py") if p.name.startswith(prefixes))
     return [EvalFile(p, p.read_text(encoding="utf-8")) for p in paths]
 

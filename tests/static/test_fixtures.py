@@ -1,9 +1,10 @@
-"""Every fixture says on its own lines what is found in it, and nothing else is."""
+"""Every fixture says on its own lines what is found in it, and nothing else is; a table pins the confidence of each."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.static import findings
 from tests.static.evalfiles import ADVICE, EvalFile, eval_files, in_fixture, possible_in_fixtures
 
 RULES = [
@@ -40,6 +41,16 @@ def test_what_is_possible(file: EvalFile) -> None:
         (f.row, f.code) for f in possible_in_fixtures().get(file.path.name, []) if f.confidence == "possible"
     }
     assert not set(file.marked("expect-possible")) - found
+
+
+@pytest.mark.parametrize("file", eval_files(), ids=lambda f: f.name)
+def test_confidence_and_both_lines(file: EvalFile) -> None:
+    """`python -m tests.static.findings` writes what is found now; look at the difference before it is committed."""
+    assert findings.found()[file.name] == findings.pinned().get(file.name, [])
+
+
+def test_nothing_is_pinned_of_fixtures_that_are_gone() -> None:
+    assert findings.pinned().keys() <= {file.name for file in eval_files()}
 
 
 @pytest.mark.parametrize("code", RULES)

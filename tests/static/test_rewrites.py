@@ -99,15 +99,14 @@ LINKED = "of a caller in another file less is known than of one in the same file
 KNOWN: dict[str, dict[str, str]] = {
     "renamed locals": {
         **dict.fromkeys(
-            """real_code_carriers.py real_code_clocks.py real_code_helpers.py ss111_backward_semantics.py
-            ss111_structures.py ss111_uses_of_gradients.py ss311_unsynchronized_timing.py
-            torch_gradient_tensors.py""".split(),
+            """python_data_model.py python_helper_functions.py ss111_backward_semantics.py
+            ss111_structures.py ss111_uses_of_gradients.py ss311_implicit_host_waits.py
+            ss311_unsynchronized_timing.py torch_gradient_tensors.py""".split(),
             OPTIMIZER,
         ),
         **dict.fromkeys(
-            """real_code_compared_modules.py real_code_gathered.py
-            real_code_handed_out.py python_name_hints.py python_next_with_default.py
-            python_unknown_queues.py""".split(),
+            """python_name_hints.py python_next_with_default.py python_unknown_queues.py
+            torch_unseen_helpers.py""".split(),
             HINT,
         ),
     },
@@ -123,15 +122,15 @@ KNOWN: dict[str, dict[str, str]] = {
     },
     "renamed functions": {
         **dict.fromkeys(
-            """real_code_classes.py ss403_captured_steps.py ss409_shared_pool_replay_order.py""".split(),
+            """ss403_captured_steps.py ss409_shared_pool_replay_order.py""".split(),
             HINT,
         ),
     },
     "helpers elsewhere": {
         **dict.fromkeys(
-            """real_code_compared_modules.py real_code_conditions.py real_code_gathered.py
-            real_code_helpers.py python_comprehensions.py python_lambdas.py torch_ring_exchange.py
-            ss311_unsynchronized_timing.py""".split(),
+            """cupy_or_numpy.py python_comprehensions.py python_filled_lists.py python_helper_functions.py
+            python_lambdas.py ss311_unsynchronized_timing.py ss312_events_in_containers.py
+            torch_prefetched_batches.py torch_ring_exchange.py""".split(),
             LINKED,
         ),
     },
