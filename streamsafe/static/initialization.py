@@ -77,26 +77,3 @@ def _assigned(function: ast.AST) -> Iterable[str]:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             if isinstance(node.value, ast.Name) and node.value.id == "self":
                 yield node.attr
-
-
-_FILLING = frozenset(
-    "append appendleft extend extendleft insert put put_nowait add setdefault update".split()
-)
-
-
-def filled_attributes(file: SourceFile) -> set[str]:
-    """The attributes into whose containers some function of the file puts something."""
-    found: set[str] = set()
-    for definitions in file.definitions.values():
-        for definition in definitions:
-            for node in stream_terms.walk(definition.node):
-                target: ast.AST | None = None
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                    target = node.func.value if node.func.attr in _FILLING else None
-                elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                    target = node.value
-                elif isinstance(node, ast.AugAssign):
-                    target = node.target
-                if isinstance(target, ast.Attribute):
-                    found.add(target.attr)
-    return found

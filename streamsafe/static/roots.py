@@ -488,7 +488,7 @@ class Roots:
                 self._run(Function(prepare, None, instance), [], start, f"{name}.{name_}")
         if start.dead:
             start = self.state()
-        parts = self._open_to_others(start, self_name, brought=brought)
+        parts = self._open_to_others(start, instance, brought=brought)
         for key, value in list(start.store.of(self_name).items()):
             if value == Device("cpu") and key in reassigned_attributes(
                 self.file, interpreter.class_members.ancestry(unit)
@@ -575,7 +575,7 @@ class Roots:
         self._between_methods(name)
         return parts
 
-    def _open_to_others(self, start: State, owner: Name, *, brought: bool) -> bool:
+    def _open_to_others(self, start: State, instance: Instance, *, brought: bool) -> bool:
         """Whoever uses an object puts something into the lists and dicts that its constructor leaves empty.
 
         Those that its methods fill are left to these. Those of its parts may be filled by what others call of a part.
@@ -583,7 +583,7 @@ class Roots:
         Returns:
             Whether a part has lists that are empty.
         """
-        found = False
+        found, owner = False, instance.name
         for key, value in list(start.store.of(owner).items()):
             for part in start.store.of(value.name).values() if type(value) is Instance else ():
                 if isinstance(part, Container) and sequences.length(start, part) == 0:
@@ -591,7 +591,7 @@ class Roots:
                     if brought:
                         sequences.blur(start, part)
             if isinstance(value, Container) and sequences.length(start, value) == 0:
-                if key not in self.interpreter.threads.filled:
+                if not self.file.owners.is_filled(instance.unit.qualname, str(key)):
                     sequences.blur(start, value)
                     if value.kind != "dict":
                         start.store[(value.name, "*")] = Opaque(owner.child(str(key)).child(EACH))

@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamsafe.static import apis, stream_terms
+from streamsafe.static.owners import Owners
 from streamsafe.static.reading import NESTED, SourceError, parse
 from streamsafe.static.stream_terms import last_name
 
@@ -467,21 +468,9 @@ class SourceFile:
         )
 
     @cached_property
-    def attribute_users(self) -> dict[str, tuple[set[str], set[str]]]:
-        """By name of an attribute, the functions that read it, and those that set it: ``+=`` does neither.
-
-        What only goes into a message or an error, nothing is computed with.
-        """
-        users: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
-        for qualname, definitions in self.definitions.items():
-            nodes = [node for d in definitions for node in stream_terms.walk(d.node)]
-            left_out = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
-            telling = [node for node in nodes if isinstance(node, (ast.JoinedStr, ast.Raise))]
-            left_out |= {id(inner) for node in telling for inner in ast.walk(node)}
-            for node in nodes:
-                if isinstance(node, ast.Attribute) and id(node) not in left_out:
-                    users[node.attr][not isinstance(node.ctx, ast.Load)].add(qualname)
-        return users
+    def owners(self) -> Owners:
+        """What its functions do to the attributes of each class, and to their variables."""
+        return Owners(self.tree, {**self.classes, **self.nested})
 
     def may_set(self, name: str, classes: Set[str], attribute: str) -> bool:
         """Whether a function, other than the constructor, may set an attribute of an object of the module.
@@ -587,40 +576,6 @@ class SourceFile:
         return found
 
     @cached_property
-    def unread(self) -> frozenset[str]:
-        """Private names of lists that are filled, and emptied, and never read: they keep things alive."""
-        filled: dict[str, int] = defaultdict(int)
-        read: dict[str, int] = defaultdict(int)
-        for node in self.nodes:
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                function = node.value.func
-                if isinstance(function, ast.Attribute) and function.attr in ("append", "extend", "clear"):
-                    filled[last_name(function.value)] += 1
-            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
-                read[last_name(node)] += 1
-        return frozenset(
-            name for name, times in filled.items() if name.startswith("_") and times == read[name]
-        )
-
-    @cached_property
-    def used_up(self) -> frozenset[str]:
-        """Names of lists from which elements are taken, and to which none is ever added."""
-        taken: set[str] = set()
-        others: set[str] = set()
-        for node in self.nodes:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                owner = last_name(node.func.value)
-                (taken if node.func.attr in ("pop", "popleft") else others).add(owner)
-            elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-                others.add(last_name(node.value))
-            elif isinstance(node, ast.AugAssign):
-                others.add(last_name(node.target))
-            elif isinstance(node, (ast.Assign, ast.AnnAssign)) and not isinstance(node.value, ast.ListComp):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                others.update(last_name(target) for target in targets)
-        return frozenset(taken - others)
-
-    @cached_property
     def set_by_functions(self) -> frozenset[str]:
         """The names of the module that some function binds anew."""
         if not any(line.lstrip().startswith("global ") for line in self.lines):
@@ -654,17 +609,6 @@ class SourceFile:
             for node in self.nodes
             if isinstance(node, ast.FunctionDef)
             and any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in ast.walk(node))
-        )
-
-    @cached_property
-    def counts(self) -> frozenset[str]:
-        """The attributes that something is added to."""
-        return frozenset(
-            node.target.attr
-            for node in self.nodes
-            if isinstance(node, ast.AugAssign)
-            and isinstance(node.target, ast.Attribute)
-            and isinstance(node.op, (ast.Add, ast.Sub))
         )
 
     @cached_property

@@ -206,10 +206,11 @@ class BuiltinFunctions(Part):
         """Not known, but the same each time; of an object that is set up in stages, known."""
         if len(call.args) == 2 and isinstance(call.args[0], Instance) and isinstance(call.args[1], Const):
             owner, name = call.args[0].name, call.args[1].value
+            setters = self.run.file.owners.users(call.args[0].unit.qualname, str(name))[1]
             held = st.store.get((owner, name))
             if held is None and name in self.run.late.get(owner, ()):
                 return Const(False)
-            if any(q.endswith(".__init__") for q in self.run.file.attribute_users.get(name, ((), ()))[1]):
+            if any(setter.endswith(".__init__") for setter in setters):
                 return PLAIN  # the constructor may have set it, on some condition
             flag = Opaque(owner.child(f"hasattr {name}"))
             if held is None:

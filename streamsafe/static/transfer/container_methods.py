@@ -11,6 +11,7 @@ import libcst as cst
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import HOST, Made
 from streamsafe.static import element_keys, fields, sequences
+from streamsafe.static.owners import Place
 from streamsafe.static.state import State
 from streamsafe.static.transfer.methods import _MODULE_ITSELF
 from streamsafe.static.transfer.part import Part
@@ -21,6 +22,7 @@ from streamsafe.static.values import (
     Api,
     Const,
     Container,
+    Instance,
     Name,
     Opaque,
     Partial,
@@ -101,7 +103,7 @@ class ContainerMethods(Part):
             if name not in ("append", "put", "push") and not (at_front and known is not None):
                 sequences.blur(st, receiver)
             for value in call.args[-1:]:
-                if not self.keeps_alive(call.node):
+                if not self.keeps_alive(call.node, st):
                     self.graph_memory.keep_output(
                         st, receiver, self.containers.held(receiver, st), value, call.site
                     )
@@ -209,12 +211,29 @@ class ContainerMethods(Part):
             return call.args[1]
         return UNKNOWN
 
-    def keeps_alive(self, node: cst.CSTNode) -> bool:
+    def keeps_alive(self, node: cst.CSTNode, st: State) -> bool:
         """Whether what is appended to is never read."""
+        place = self._place(node, st)
+        return place is not None and self.run.file.owners.is_unread(place)
+
+    def _place(self, node: cst.CSTNode, st: State) -> Place | None:
+        """What the object whose method is called is kept in."""
         function = node.func if isinstance(node, cst.Call) else None
-        filled = function.value if isinstance(function, cst.Attribute) else None
-        name = filled.attr if isinstance(filled, cst.Attribute) else filled
-        return isinstance(name, cst.Name) and name.value in self.run.file.unread
+        written = function.value if isinstance(function, cst.Attribute) else None
+        activation = self.call_stack.activation
+        qualname = activation.unit.qualname if activation.unit is not None else ""
+        own = st.store.get((activation.frame, "self"))
+        owner = own.unit.qualname if isinstance(own, Instance) else self._class_around(qualname)
+        if isinstance(written, cst.Name):
+            return self.run.file.owners.place(written.value, None, owner, qualname)
+        if isinstance(written, cst.Attribute):
+            base = written.value.value if isinstance(written.value, cst.Name) else ""
+            return self.run.file.owners.place(written.attr.value, base, owner, qualname)
+        return None
+
+    def _class_around(self, qualname: str) -> str:
+        top = qualname.partition(".")[0]
+        return top if top in self.run.file.classes else ""
 
     def take(self, container: Container, position: int | None, st: State) -> Value:
         """An element leaves a list or a queue; some element where its position is not known.
@@ -254,10 +273,8 @@ class ContainerMethods(Part):
 
     def _taken_once(self, container: Container, value: Value, node: cst.CSTNode, st: State) -> None:
         """What is taken out of a list to which nobody adds was not taken before: nothing was done to it since."""
-        function = node.func if isinstance(node, cst.Call) else None
-        place = function.value if isinstance(function, cst.Attribute) else None
-        name = place.attr if isinstance(place, cst.Attribute) else place
-        if not isinstance(name, cst.Name) or name.value not in self.run.file.used_up:
+        place = self._place(node, st)
+        if place is None or not self.run.file.owners.is_used_up(place):
             return
         for target in (v for v in iterate(value) if isinstance(v, Tensor)):
             begun = st.store.get((container.name, ("begun", target.name)))

@@ -245,5 +245,10 @@ class Instances(Part):
         finally:
             self.run.rounds = rounds
             self.run.silent -= 1
-        sequences.open_to_others(st, instance.name, self.run.file.counts - self.run.file.turning)
+        counted = {
+            str(name)
+            for name in st.store.of(instance.name)
+            if self.run.file.owners.is_counted(unit.qualname, str(name))
+        }
+        sequences.open_to_others(st, instance.name, counted - self.run.file.turning)
         return instance

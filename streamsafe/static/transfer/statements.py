@@ -194,7 +194,7 @@ class Statements(Part):
             return
         if not apis.CAPTURE_QUERIES.isdisjoint(concrete.names_in(unit.node)):
             return
-        readers, setters = self.run.file.attribute_users.get(name, (set(), set()))
+        readers, setters = self.run.file.owners.users(owner.unit.qualname, name)
         if readers - {unit.qualname} and not setters - {unit.qualname, f"{owner.unit.name}.__init__"}:
             self.captures.forbidden(st, "host-work-in-capture", site, "the host's count")
 

@@ -10,7 +10,6 @@ from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS, HOST
 from streamsafe.static import apis, fields, sequences
 from streamsafe.static.facts import Site
-from streamsafe.static.initialization import filled_attributes
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensors import Call
@@ -45,7 +44,6 @@ THREADS = "threads"
 class Threads(Part):
     """Functions that other threads of the host run, and what they are handed."""
 
-    _filled: set[str] | None = None
     """The attributes that some code in sight fills; None until it is asked for."""
 
     rounds_before: int = 0
@@ -374,13 +372,6 @@ class Threads(Part):
             arguments, Tuple
         ) else []
 
-    @property
-    def filled(self) -> set[str]:
-        """The attributes into whose containers some function of the file puts something."""
-        if self._filled is None:
-            self._filled = filled_attributes(self.run.file)
-        return self._filled
-
     def _waits_for_work(self, target: Value, arguments: list[Value], call: Call, st: State) -> bool:
         """Whether a thread that finds lists of its object empty when it starts waits for what is put there later."""
         later, blurred = st.copy(), False
@@ -389,7 +380,8 @@ class Threads(Part):
             if not isinstance(owner, Instance):
                 continue
             held = later.store.of(owner.name)
-            for value in [v for key, found in held.items() if key in self.filled for v in iterate(found)]:
+            filled = [k for k in held if self.run.file.owners.is_filled(owner.unit.qualname, str(k))]
+            for value in [v for key in filled for v in iterate(held[key])]:
                 if isinstance(value, Container) and not sequences.length(later, value):
                     sequences.blur(later, value)
                     later.store[(value.name, "*")] = Opaque(value.name.child("brought"))
