@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from streamsafe.static.stream_terms import last_name
@@ -15,6 +15,10 @@ from streamsafe.static.stream_terms import last_name
 _FILLING = frozenset(
     "append appendleft extend extendleft insert put put_nowait add setdefault update".split()
 )
+
+
+_OF_A_PASS = frozenset("forward setup_context backward vjp jvp".split())
+"""The methods of a function of autograd that are given a context first."""
 
 
 class Place(NamedTuple):
@@ -59,6 +63,11 @@ class Owners:
     def __init__(self, tree: ast.Module, classes: Mapping[str, ast.ClassDef]) -> None:
         self._classes = classes
         self._kin = _kin(classes)
+        self._functions_of_autograd = {
+            name
+            for name, node in classes.items()
+            if any(last_name(base) == "Function" for base in node.bases)
+        }
         self._bound: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._given: dict[str, set[str]] = defaultdict(set)
         self._values: dict[tuple[str, str], tuple[ast.expr, _Context]] = {}
@@ -93,6 +102,10 @@ class Owners:
         scope = next((top for top in tops if top in self._bound or top in self._given), "")
         context = _Context(owner, function, scope, "")
         return self._variable(name, context) if base is None else self._attribute(name, base, context)
+
+    def may_be_of(self, place: Place, classes: Collection[str]) -> bool:
+        """Whether it may be an attribute of an object that is of all these classes."""
+        return place.owner is None or any(place.owner in self._kin.get(name, {name}) for name in classes)
 
     def is_used_up(self, place: Place) -> bool:
         """Whether elements are taken from a list, and none is ever added."""
@@ -149,6 +162,9 @@ class Owners:
                 name = f"{context.prefix}{node.name}"
                 context = context._replace(function=name, scope=context.scope or name, prefix=f"{name}.")
                 self._parameters(node.args, context.scope)
+                if node.name in _OF_A_PASS and context.owner in self._functions_of_autograd:
+                    for given in node.args.args[:1]:  # of a kind of its own
+                        self._kinds[name, given.arg] = f"{context.owner}.ctx"
             elif isinstance(node, ast.Lambda) and context.scope:
                 self._parameters(node.args, context.scope)
             elif isinstance(node, ast.Name) and context.scope and not isinstance(node.ctx, ast.Load):

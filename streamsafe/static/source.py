@@ -491,7 +491,8 @@ class SourceFile:
                 if within in classes and method != "__init__":
                     return True
             elif owner == name or owner not in self.bindings:
-                return True
+                if self.owners.may_be_of(self.owners.place(attribute, owner, "", function), classes):
+                    return True
         return False
 
     @cached_property

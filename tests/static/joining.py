@@ -106,13 +106,18 @@ def _renamed(text: str, tree: ast.Module, names: set[str]) -> str | None:
         elif isinstance(node, Definition) and node in tree.body and node.name in names:
             at = rows[node.lineno - 1].index(node.name.encode(), node.col_offset + 4)
             edits.add((node.lineno, at, node.name))
-        elif isinstance(node, (ast.Global, ast.Nonlocal)) and names & set(node.names):
-            return None
-        elif isinstance(node, ast.arg) and node.arg in names:
-            return None
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names:
+        elif not names.isdisjoint(_words(node)):
             return None
     for row, column, name in sorted(edits, reverse=True):
         end = column + len(name.encode())
         rows[row - 1] = rows[row - 1][:end] + b"_2" + rows[row - 1][end:]
     return "\n".join(row.decode() for row in rows) + "\n"
+
+
+def _words(node: ast.AST) -> list[str]:
+    """The names that a piece of syntax writes otherwise than as a variable or a definition at the top."""
+    if isinstance(node, (ast.Global, ast.Nonlocal)):
+        return node.names
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    return [node.value] if isinstance(node, ast.Constant) and isinstance(node.value, str) else []
