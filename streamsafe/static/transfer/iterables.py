@@ -298,6 +298,14 @@ class Iterables(Part):
             return next((found for each in iterated if (found := self.holds_some(each, st))), [])
         return []
 
+    def is_empty_on_some_paths(self, iterable: Value, st: State) -> bool:
+        """Whether a list holds something on some paths and nothing on others, and conditions tell these apart."""
+        found = self.holds_some(iterable, st)
+        filled = [guard for some, guard in found if some]
+        return bool(found) and all(
+            guard.contradicts(other) for some, guard in found if not some for other in filled
+        )
+
     def iteration_starts(self, iterable: Value, st: State, site: Site) -> Ordered[object]:
         """A loader that pins memory is at work while a loop iterates over it."""
         added: Ordered[object] = dict.fromkeys(

@@ -97,6 +97,7 @@ class Iteration(Part):
         ]
         answers = [outcomes for outcomes in answers or [self.iterables.holds_some(iterable, st)] if outcomes]
         outcomes = self.conditions.as_one(_all_of(answers), st)
+        at_least_once = at_least_once and not self.iterables.is_empty_on_some_paths(iterable, st)
 
         first = True
 
