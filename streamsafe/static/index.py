@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from streamsafe.config import Models
 from streamsafe.static import footprint, prefilter
 from streamsafe.static.cache import Cache, key_of
-from streamsafe.static.modules import Statement, imports_in, module_of
+from streamsafe.static.modules import Module, Statement, imports_in, module_of
 from streamsafe.static.packages import beside
 
 
@@ -135,8 +135,21 @@ def _exported(path: str) -> frozenset[str]:
     module = module_of(path)
     definitions = _definitions(path)
     own = {name for name, each in definitions.items() if each.names_streams}
-    if module is None or not own:
-        return frozenset(own)
+    return _with_users(own, definitions, module) if module is not None else frozenset(own)
+
+
+def using(path: str, names: frozenset[str]) -> frozenset[str]:
+    """The definitions of a file that use what it imports by some names, or use such a definition of the file."""
+    module = module_of(path)
+    definitions = _definitions(path)
+    own = {name for name, each in definitions.items() if each.words & names}
+    return _with_users(own, definitions, module) if module is not None else frozenset(own)
+
+
+def _with_users(own: set[str], definitions: dict[str, Statement], module: Module) -> frozenset[str]:
+    """Some definitions of a file, and those that use one of them."""
+    if not own:
+        return frozenset()
     # who asks a table of classes by a name gets one that he does not name
     tables = {name: _listed(each) for name, each in module.bound.items() if name not in definitions}
     for name, filling in module.filled.items():

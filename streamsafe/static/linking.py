@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from streamsafe.order.hazard import Conflict, Frame, Span
 from streamsafe.static import prefilter
-from streamsafe.static.index import Entry
+from streamsafe.static.index import Entry, using
 from streamsafe.static.modules import (
     Binding,
     Module,
@@ -37,6 +37,8 @@ SHORT: Final = 25
 """Statements of a definition that has nothing to do with streams, at most: it may be what reads or keeps memory."""
 DEPTH: Final = 4
 """How many imports away from the file a definition may be."""
+CALLERS: Final = 3
+"""How many files away from stream code the last caller may be."""
 MOST_IMPORTERS: Final = 8
 """What more files import is one of the project's common tools, and who calls it is not followed."""
 
@@ -239,14 +241,44 @@ def callers(named: Set[str], known: Mapping[str, Entry]) -> Callers:
         named: the files whose hazards are shown.
         known: all files of a project.
     """
-    words = {path: each.exported | {Path(path).stem} for path, each in known.items() if each.exported}
-    anywhere = frozenset[str]().union(*words.values())
-    in_named = frozenset[str]().union(*(found for path, found in words.items() if path in named))
+    exported = {path: each.exported for path, each in known.items() if each.exported}
     clocks = frozenset[str]().union(*(each.clocks for path, each in known.items() if path in named))
+    files: set[str] = set()
+    for _ in range(CALLERS):
+        shown = {path: names for path, names in exported.items() if path in named or path in files}
+        found = _importers(named, known, exported, shown, clocks) - files
+        files |= found
+        # what calls stream code of another file is stream code to its own callers
+        given = frozenset[str]().union(*exported.values())
+        more = {path: using(path, known[path].imports & given) for path in sorted(found)}
+        if not any(more.values()):
+            break
+        exported |= {path: names | exported.get(path, names) for path, names in more.items() if names}
+    related = frozenset[str]().union(*exported.values())
+    return Callers(sorted(files), related, clocks)
+
+
+def _importers(
+    named: Set[str],
+    known: Mapping[str, Entry],
+    exported: Mapping[str, frozenset[str]],
+    shown: Mapping[str, frozenset[str]],
+    clocks: frozenset[str],
+) -> set[str]:
+    """The files that import what others define of streams, without what more files import than are followed.
+
+    Args:
+        named: the files whose hazards are shown.
+        known: all files of a project.
+        exported: by file, the names of what has to do with streams.
+        shown: the same of the named files and of their callers: other files matter as callers of these.
+        clocks: the names of what reads a host clock.
+    """
+    anywhere, there = _words(exported), _words(shown)
     by_name: dict[str, list[str]] = {}
     for path, each in known.items():
         if path not in named:
-            wanted = in_named
+            wanted = there
         elif not each.relevant:
             wanted = anywhere
         else:
@@ -255,9 +287,12 @@ def callers(named: Set[str], known: Mapping[str, Entry]) -> Callers:
             wanted |= clocks
         for name in each.imports & wanted:
             by_name.setdefault(name, []).append(path)
-    importers = {path for some in by_name.values() if len(some) <= MOST_IMPORTERS for path in some}
-    related = frozenset[str]().union(*(each.exported for each in known.values()))
-    return Callers(sorted(importers), related, clocks)
+    return {path for some in by_name.values() if len(some) <= MOST_IMPORTERS for path in some}
+
+
+def _words(exported: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """The words by which an import may name what files define."""
+    return frozenset[str]().union(*exported.values(), (Path(path).stem for path in exported))
 
 
 def _text(linker: _Linker) -> Linked | None:

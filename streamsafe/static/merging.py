@@ -96,11 +96,11 @@ def _strength(conflict: Conflict) -> int:
 def _is_refuted(conflict: Conflict, of: Checked, linked: Sequence[Checked]) -> bool:
     """Whether who calls the definitions that a conflict is about is in sight elsewhere, and shows no such conflict.
 
-    A file is seen without its callers; a file that reaches both places is one of them.
+    A file is seen without its callers; a file that reaches both places is one of them. What is wrong where it stands
+    only because of a place elsewhere, as in a capture, has the note of that place in place of a first access.
     """
-    spans = [
-        access.span for access in (conflict.first, conflict.second) if access is not None and access.span
-    ]
+    parts = (conflict.second, conflict.first, *(() if conflict.first is not None else conflict.notes))
+    spans = [part.span for part in parts if part is not None and part.span]
     refuted = False
     for other in linked:
         if other is of or not all(other.reaches(span) for span in spans):
