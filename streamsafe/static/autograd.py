@@ -1,6 +1,10 @@
-"""A custom function's ``backward``: what autograd gives it, and what becomes of what it returns."""
+"""What autograd gives a custom function's ``backward``, and what packs the tensors that it saves; what becomes of what
+these return.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import libcst as cst
 
@@ -15,6 +19,7 @@ from streamsafe.static.transfer.call_stack import Activation
 from streamsafe.static.values import (
     Const,
     Event,
+    Function,
     Name,
     Opaque,
     Stream,
@@ -127,3 +132,38 @@ def _kept_handles(st: State) -> list[Name]:
         for value in iterate(held)
         if isinstance(value, (Event, Work))
     ]
+
+
+def pack(
+    interpreter: Interpreter, function: Function, st: State, run: Callable[[list[Value]], Value]
+) -> None:
+    """A tensor is saved, which a function packs; what is allocated next may be where it was.
+
+    Args:
+        interpreter: knows what unpacks it.
+        function: what packs.
+        st: changed in place.
+        run: gives it arguments.
+    """
+    unit = function.unit
+    interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
+    site = interpreter.call_stack.site(unit.node)
+    saved = interpreter.hooks.saved_tensor(st, interpreter.objects.fresh(unit.node, st, "saved"), site)
+    packed = run([saved])
+    if not st.dead:
+        interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
+        interpreter.memory.allocate(st, Name("the next tensor"), "torch", site)
+        unpacking = interpreter.run.unpacked_by.get(function)
+        if isinstance(unpacking, Function):
+            interpreter.hooks.keep_packed(st, unpacking, packed)
+    interpreter.run.stack = []
+
+
+def unpack(interpreter: Interpreter, function: Function, st: State) -> None:
+    """What was saved is needed, where the function that unpacks it ends."""
+    unit = function.unit
+    interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
+    returns = [node for node in walk(unit.node) if isinstance(node, cst.Return)]
+    site = interpreter.call_stack.site((*returns, unit.node)[0])
+    interpreter.hooks.unpack_saved(st, site, "backward()")
+    interpreter.run.stack = []

@@ -41,9 +41,10 @@ class Field(Generic[T]):
         where_known: it stays only if it is on each path that knows the object.
         everywhere: it stays only if it is on both paths, whether or not they know the object.
         agreed: it stays only if both paths say the same.
+        holds: what it says refers to objects of the program, which live as long.
     """
 
-    __slots__ = ("_ways", "agreed", "default", "everywhere", "kind", "name", "says", "where_known")
+    __slots__ = ("_ways", "agreed", "default", "everywhere", "holds", "kind", "name", "says", "where_known")
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Field(Generic[T]):
         where_known: bool = False,
         everywhere: bool = False,
         agreed: bool = False,
+        holds: bool = False,
     ) -> None:
         self.kind = kind
         self.says = says
@@ -61,6 +63,7 @@ class Field(Generic[T]):
         self.where_known = where_known
         self.everywhere = everywhere
         self.agreed = agreed
+        self.holds = holds
         self.name = ""
         self._ways: dict[str, Field[T]] = {}
 
@@ -241,7 +244,9 @@ FORWARD_HOOKS = Field(Value, "The functions that run after a module is called.")
 SAVED_TENSORS_HOOKS = Field(
     Tuple, "What packs and unpacks the tensors that autograd saves; of an object, its pair."
 )
-PACKED_TENSORS = Field(Tuple, "What unpacks a saved tensor, what was packed, and the stream it was saved on.")
+PACKED_TENSORS = Field(
+    Tuple, "What unpacks a saved tensor, what was packed, and the stream it was saved on.", holds=True
+)
 AUTOGRAD_FUNCTIONS = Field(Tuple, "The functions of the file's own that a captured forward pass has applied.")
 AUTOGRAD_CONTEXT = Field(Opaque, "The context of a forward pass of the function.")
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass
-
-import libcst as cst
+from functools import partial
 
 from streamsafe.order.symbolic import Made, Order
 from streamsafe.static import apis, autograd, callers, fields, sequences, stream_terms
 from streamsafe.static.autograd import GRADIENT_MADE
-from streamsafe.static.concrete import walk
 from streamsafe.static.facts import (
     AGAIN,
     AMBIENT,
@@ -106,6 +104,7 @@ class Roots:
         self.called = self._called()
         self.ends: dict[str, list[tuple[Order, Order]]] = {}
         self.kept: list[State] = []  # states beside the one of the entry under way
+        self.unpacked: set[Function] = set()  # what unpacks for passes that are not seen
         self.called_by_modules: set[FunctionUnit] = (
             set()
         )  # defined in methods, registered with modules not seen called
@@ -512,6 +511,8 @@ class Roots:
             for attribute in self.file.switched.get(owner.qualname, ())
         }
         rounds += bool(switched)
+        # what a forward pass is given to keep, and a backward pass asks for, others move on between the two
+        rounds += apis.PACKS in self._calls_of(name) or any(apis.PACKS in base for base in unit.bases)
         for round_ in range(rounds):
             # as with a loop, what the first calls start from is not mixed with what calls leave
             # a thread that waits for work goes on between the calls that bring it some
@@ -540,6 +541,9 @@ class Roots:
             end = self._pass(instance, start)
             if end is not None:
                 ends.append(end)
+            for end in self._packing(instance, start):
+                ends.append(end)
+                self.kept.append(end.state)
             if round_ == rounds - 1 and not any(map(_pools, (start, *(end.state for end in ends)))):
                 break  # nobody uses what the last calls leave, but for what they have released
             for end in ends:
@@ -746,6 +750,33 @@ class Roots:
         interpreter.run.rounds = []
         return None if st.dead else self._ended(_End(st, interpreter.run.entry, instance, made), before)
 
+    def _packing(self, instance: Instance, start: State) -> Iterator[_End]:
+        """Passes that are not seen save a tensor and need it again: an object's own methods pack and unpack it."""
+        interpreter = self.interpreter
+        for function, _, _, registered in list(interpreter.run.hooks):
+            unpack = interpreter.run.unpacked_by.get(function)
+            if registered != apis.PACKS or function.receiver != instance or not isinstance(unpack, Function):
+                continue
+            if unpack in interpreter.run.unpacked and unpack not in self.unpacked:
+                continue  # a pass is seen
+            self.unpacked.add(unpack)
+            for hook in (function, unpack):
+                st = start.copy()
+                made: set[Name] = set()
+                interpreter.run.rounds = [made]
+                before = st.order.copy()
+                interpreter.run.inherited = {made for made, _ in before.iterate()}
+                entry = interpreter.run.entry = hook.unit.qualname
+                if hook is function:
+                    autograd.pack(interpreter, function, st, partial(self._run, function, st=st, entry=entry))
+                else:
+                    interpreter.run.steps = interpreter.run.effort = interpreter.run.crowded = 0
+                    autograd.unpack(interpreter, unpack, st)
+                interpreter.run.rounds = []
+                interpreter.run.inherited = set()
+                if not st.dead:
+                    yield self._ended(_End(st, entry, instance, made), before)
+
     def _ended(self, end: _End, before: Order) -> _End:
         """Note with what order a call began and ended."""
         end.state.leave_capture()  # that it ends in another method is seen from who calls both
@@ -951,31 +982,17 @@ class Roots:
     def _pack(self, function: Function, st: State) -> None:
         """A function is given each tensor that autograd saves: unless it keeps it, nobody does by the next one."""
         interpreter = self.interpreter
-        unit = function.unit
-        interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
-        site = interpreter.call_stack.site(unit.node)
         st.current = {}
         if isinstance(function.receiver, (Instance, Opaque)):
             interpreter.run.protocol_roots = [function.receiver.name]
         unpack = interpreter.run.unpacked_by.get(function)
         for _ in range(PACKED_IN_A_ROW):
-            saved = interpreter.hooks.saved_tensor(
-                st, interpreter.objects.fresh(unit.node, st, "saved"), site
-            )
-            packed = self._run(function, [saved], st, f"hook {unit.qualname}")
+            entry = f"hook {function.unit.qualname}"
+            autograd.pack(interpreter, function, st, partial(self._run, function, st=st, entry=entry))
             if st.dead:
                 break
-            interpreter.run.stack = [Activation(Name("autograd"), None, unit.slice)]
-            interpreter.memory.allocate(st, Name("the next tensor"), "torch", site)
-            if isinstance(unpack, Function):
-                interpreter.hooks.keep_packed(st, unpack, packed)
         if not st.dead and isinstance(unpack, Function) and unpack not in interpreter.run.unpacked:
-            interpreter.run.stack = [Activation(Name("autograd"), None, unpack.unit.slice)]
-            returns = [node for node in walk(unpack.unit.node) if isinstance(node, cst.Return)]
-            interpreter.hooks.unpack_saved(
-                st, interpreter.call_stack.site((*returns, unpack.unit.node)[0]), "backward()"
-            )
-        interpreter.run.stack = []
+            autograd.unpack(interpreter, unpack, st)
         interpreter.run.protocol_roots = []
 
 
@@ -1052,19 +1069,23 @@ def _appears(instance: Name, before: State, after: State) -> bool:
 
 
 def _leaves_new(instance: Name, before: State, after: State, switched: Set[str]) -> bool:
-    """Whether calls leave streams, events, graphs, contexts or tensors on an object, or in its containers, or have
-    switched one of its flags.
+    """Whether calls leave streams, events, graphs, contexts or tensors on an object or its parts, or in containers that
+    these have, or have switched one of its flags.
     """
-    old = before.store.of(instance)
-    for key, value in after.store.of(instance).items():
-        if type(key) is fields.Field:
-            continue
-        changed = old.get(key) != value
-        if changed and key in switched:
-            return True
-        for v in iterate(value):
-            if changed and isinstance(v, (Stream, Event, Graph, Context, Tensor, Container)):
+    parts = [instance]
+    for part in parts:
+        old = before.store.of(part)
+        for key, value in after.store.of(part).items():
+            if type(key) is fields.Field:
+                continue
+            changed = old.get(key) != value
+            if changed and part is instance and key in switched:
                 return True
-            if isinstance(v, Container) and before.store.of(v.name) != after.store.of(v.name):
-                return True
+            for v in iterate(value):
+                if changed and isinstance(v, (Stream, Event, Graph, Context, Tensor, Container)):
+                    return True
+                if isinstance(v, Container) and before.store.of(v.name) != after.store.of(v.name):
+                    return True
+                if type(v) is Instance and v.name not in parts:
+                    parts.append(v.name)
     return False

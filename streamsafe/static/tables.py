@@ -51,14 +51,16 @@ class Table(dict[Hashable, Value]):
             return found
 
     def leads(self) -> frozenset[Name]:
-        """The objects that what is held leads to, fields apart that are no functions to be called later; the table
-        must not change any more.
+        """The objects that what is held leads to, fields apart that hold none and are no functions to be called later;
+        the table must not change any more.
         """
         try:
             return self._leads
         except AttributeError:
             held = (
-                v for k, v in self.items() if type(v) is not Const and (type(k) is not Field or _is_called(v))
+                v
+                for k, v in self.items()
+                if type(v) is not Const and (type(k) is not Field or k.holds or _is_called(v))
             )
             self._leads = frozenset(led_to(held))
             return self._leads

@@ -229,6 +229,9 @@ class PythonContainers(Part):
 
     def item_of(self, value: Value, st: State, node: cst.CSTNode) -> Value:
         """Some element of any iterable."""
+        choices = alternatives(value, st.path)
+        if len(choices) > 1:
+            return union((self.item_of(v, st, node), guard) for v, guard in choices)
         if isinstance(value, Partial):
             return self.iterables.next_of_call(value, st, node)
         if isinstance(value, Tensor):
