@@ -288,6 +288,8 @@ class Functions(Part):
         for value in result.items if isinstance(result, Tuple) else (result,):
             self.returned_values(value, node, st)
         captured = self.run.captured_frames.get(frame, ())
+        if captured and st.graphs and not st.dead and frame not in self.lifetimes.reachable(st, [result]):
+            captured = ()  # the functions that were defined here, and hold its names, are gone
         for name, value in list(st.store.of(frame).items()):
             if name in captured or (captured and not isinstance(name, str)):
                 continue
