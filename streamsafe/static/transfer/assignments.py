@@ -20,17 +20,22 @@ from streamsafe.static.values import (
     Class,
     Const,
     Container,
+    Context,
+    Event,
     Function,
+    Graph,
     Instance,
     Name,
     Object,
     Opaque,
     Partial,
     Span,
+    Stream,
     Tensor,
     Tuple,
     Union,
     Value,
+    Work,
     alternatives,
     is_iterated_parameter,
     iterate,
@@ -195,7 +200,7 @@ class Assignments(Part):
                 and (self.looks_like_tensor(keys) or self.subscripts.is_indexed(st, v, base, keys))
             )
         ]
-        if tensors:
+        if tensors and not _only_objects(value):
             for picked, _ in tensors:
                 if not (isinstance(picked, Tensor) and picked.numpy):
                     self.subscripts.picks_by_list(st, picked, keys, self.call_stack.site(target))
@@ -299,3 +304,12 @@ class Assignments(Part):
             self.containers.lose(st, st.store.pop((container.name, index), NONE))
             return True
         return False
+
+
+def _only_objects(value: Value) -> bool:
+    """Whether no array holds this: what takes it for an element is a container, whatever else it seems to be."""
+    return all(
+        isinstance(v, (Event, Stream, Graph, Work, Function, Class, Context))
+        or (isinstance(v, Const) and (v.value is None or type(v.value) is str))
+        for v in iterate(value)
+    )

@@ -20,6 +20,7 @@ from streamsafe.static.values import (
     Opaque,
     Tensor,
     Value,
+    alternatives,
     iterate,
     union,
 )
@@ -114,6 +115,12 @@ class Devices(Part):
         placed = st.store.get((base.name, fields.COPIED_TO))
         if placed is not None:
             return placed
+        data = st.store.get((base.name, "data"))
+        if data is not None:  # it lies where what was assigned to its ``.data`` does
+            return union(
+                (self.device_of(v, st) if isinstance(v, Object) and v != base else Device(""), g)
+                for v, g in alternatives(data, st.path)
+            )
         kind = {"device": "cuda", "pinned": "cpu", "pageable": "cpu"}.get(self.memory.place(st, base), "")
         return Device(kind)
 
