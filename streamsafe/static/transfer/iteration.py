@@ -227,7 +227,9 @@ class Iteration(Part):
                 return UNKNOWN
             return self.functions.call_function(Function(following, None, instance), [], {}, current, node)
 
+        self.call_stack.activation.held.append(instance)
         self._rounds_from(following_one, st, node, body)
+        self.call_stack.activation.held.pop()
 
     def _rounds_from(
         self,
