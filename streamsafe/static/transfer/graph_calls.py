@@ -15,6 +15,7 @@ from streamsafe.static.values import (
     Const,
     Context,
     Graph,
+    Instance,
     Name,
     Object,
     Opaque,
@@ -73,8 +74,14 @@ class GraphCalls(Part):
         The default stream of PyTorch is none of Warp's. Inside another capture it takes part in that one
         (``external=True``).
         """
+        given = call.get(1, "stream")
         if st.capture is not None:
             st.capture = replace(st.capture, nested=st.capture.nested + 1)
+        elif isinstance(given, Instance):
+            pass  # of a class that is seen, whose waits and records are not those of a library
+        elif given is not None and given != NONE:
+            stream = self.effects.as_stream(given, "torch")
+            self.captures.capture_begin(st, None, stream, "relaxed", "torch", call.site)
         elif self.tensors.on_side_stream(st, "torch"):
             self.captures.capture_begin(st, None, None, "relaxed", "torch", call.site)
         return NONE
