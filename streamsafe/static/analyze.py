@@ -247,6 +247,9 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
             missing=_synchronize(finding),
             notes=tuple(notes),
             confidence=confidence,
+            methods=_methods(finding, finding.first.detail, interpreter)
+            if finding.first is not None and isinstance(finding.first.detail, Detail)
+            else (),
         )
     made = finding.first
     assert made is not None
@@ -281,6 +284,8 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
         notes.append(Note("this wait does not cover it", _span(finding.ineffective.site)))
         if isinstance(finding.ineffective.recorded, Site):
             notes.append(Note("the event is recorded here", _span(finding.ineffective.recorded)))
+        if confidence == "certain" and host is None and gradient is None:
+            confidence = "likely"  # who waits for the stream thought of the order: the wait may be misread
     return Conflict(
         second=second,
         first=first,

@@ -252,8 +252,9 @@ class MemoryAccesses(Part):
         assumed: Assumed = Assumed.NOTHING,
         memory: str = "",
         tags: frozenset[str] = frozenset(),
+        first: Made | None = None,
     ) -> None:
-        """An operation that is illegal where it stands."""
+        """An operation that is illegal where it stands; `first`: what is still under way there."""
         self.report(
             st,
             Finding(
@@ -267,6 +268,7 @@ class MemoryAccesses(Part):
                 entry=self.run.entry,
                 memory=memory,
                 tags=tags,
+                first=first,
             ),
         )
 

@@ -215,7 +215,8 @@ class Events(Part):
             recorded = st.store.get((event.name, fields.RECORDED_ON))
             if recorded is None:
                 continue
-            if st.order.conflicts(("timing", event.name), None, True, HOST, st.path & way):
+            pending = st.order.conflicts(("timing", event.name), None, True, HOST, st.path & way)
+            if pending:
                 self.accesses.violation(
                     st,
                     "event-timing-misuse",
@@ -224,6 +225,7 @@ class Events(Part):
                     [],
                     assumed=Assumed.UNMODELLED,
                     tags=frozenset({"not complete"}),
+                    first=pending[0][0],
                 )
                 return
 
