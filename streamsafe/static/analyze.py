@@ -284,7 +284,7 @@ def _conflict(finding: Finding, interpreter: Interpreter) -> Conflict:
         notes.append(Note("this wait does not cover it", _span(finding.ineffective.site)))
         if isinstance(finding.ineffective.recorded, Site):
             notes.append(Note("the event is recorded here", _span(finding.ineffective.recorded)))
-        if confidence == "certain" and host is None and gradient is None:
+        if confidence == "certain" and host is None and gradient is None and interpreter.run.file.own is None:
             confidence = "likely"  # who waits for the stream thought of the order: the wait may be misread
     return Conflict(
         second=second,
