@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any
 
 if "--simulate" in sys.argv:  # before CuPy is imported
-    from streamsafe.runtime import simulate
+    from streamsafe.simulate import cuda as simulate
 
     simulate.install(values="fill")
 
@@ -32,7 +32,7 @@ import cupyx
 import numpy as np
 
 import streamsafe
-from streamsafe.runtime import sites
+from streamsafe.runtime import places as sites
 from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.monitor import current
 

@@ -125,7 +125,7 @@ def main() -> int:
     if options.run:
         faulthandler.enable()
         if options.simulate:
-            from streamsafe.runtime.torch import simulate
+            from streamsafe.simulate import torch as simulate
 
             simulate.install()
         warnings.simplefilter("ignore")

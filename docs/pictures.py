@@ -41,8 +41,8 @@ def picture(recorded: Path, code: str) -> str:
     Raises:
         LookupError: the trace has no such hazard.
     """
-    from streamsafe.runtime.page import page
-    from streamsafe.runtime.timeline import Timeline
+    from streamsafe.view.page import page
+    from streamsafe.view.timeline import Timeline
 
     timeline = Timeline.of(str(recorded))
     codes = [found.hazard.code for found in timeline.found]

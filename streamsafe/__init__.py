@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamsafe.runtime.allow import allow as allow
     from streamsafe.runtime.annotations import annotate as annotate
-    from streamsafe.runtime.policy import allow as allow
     from streamsafe.runtime.session import Session as Session
     from streamsafe.runtime.session import StreamHazardError as StreamHazardError
     from streamsafe.runtime.session import StreamHazardWarning as StreamHazardWarning
@@ -19,7 +19,7 @@ _HOMES = {
     "Session": "session",
     "StreamHazardError": "session",
     "StreamHazardWarning": "session",
-    "allow": "policy",
+    "allow": "allow",
     "annotate": "annotations",
     "sanitize": "session",
 }

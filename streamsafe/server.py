@@ -19,17 +19,17 @@ from pygls import uris
 from pygls.lsp.server import LanguageServer
 
 from streamsafe import __version__, registry
-from streamsafe.checking import Request, check
-from streamsafe.config import ConfigError, Configs
-from streamsafe.edits import Edit, Fix
-from streamsafe.findings import Finding, Texts
-from streamsafe.fixing import fix_of
-from streamsafe.noqa import additions
+from streamsafe.findings.checking import Request, check
+from streamsafe.findings.collect import Finding, Texts
 from streamsafe.order.hazard import CONFIDENCES
+from streamsafe.project.files import File, discover
+from streamsafe.project.settings import ConfigError, Configs
 from streamsafe.registry import RegistryError
+from streamsafe.repairs.edits import Edit, Fix
+from streamsafe.repairs.noqa import additions
+from streamsafe.repairs.repair import fix_of
 from streamsafe.report.json import as_dict
 from streamsafe.report.record import Place, Record, records
-from streamsafe.static.discovery import File, discover
 
 DELAY = 0.3
 """Seconds without a keystroke after which a document is checked."""
@@ -214,7 +214,7 @@ class Server(LanguageServer):
             cells: the addresses of a notebook's cells.
 
         Raises:
-            streamsafe.config.ConfigError: a configuration file is unusable.
+            streamsafe.project.settings.ConfigError: a configuration file is unusable.
             streamsafe.registry.RegistryError: a selector names no rule.
         """
         path = os.path.abspath(path)

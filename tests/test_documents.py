@@ -16,9 +16,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from streamsafe import config
 from streamsafe.cli import COMMANDS, main
 from streamsafe.links import DOCUMENTATION
+from streamsafe.project import settings as config
 from streamsafe.registry import all_rules
 
 if sys.version_info >= (3, 11):

@@ -86,9 +86,11 @@ def test_distributions(dist: Path) -> None:
     (sdist,) = dist.glob("*.tar.gz")
     run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist, cwd=dist)
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"streamsafe/py.typed", "streamsafe/rules/unordered_read.py", "streamsafe/cli/check.py"} <= set(
-        names
-    )
+    assert {
+        "streamsafe/py.typed",
+        "streamsafe/rules/ss101_unordered_read.py",
+        "streamsafe/cli/check.py",
+    } <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "docs/", "fixtures/"))]
     with tarfile.open(sdist) as file:
         inside = {name.partition("/")[2] for name in file.getnames()}

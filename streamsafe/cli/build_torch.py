@@ -15,8 +15,8 @@ def build_torch(force: bool) -> None:
     For images and CI: a program's first run under the sanitizer then builds nothing. $STREAMSAFE_CACHE names the
     folder.
     """
-    from streamsafe.runtime.torch.build import BuildError, build, libraries
-    from streamsafe.runtime.torch.installed import TorchUnavailable, installed
+    from streamsafe.toolchain.torch import BuildError, build, libraries
+    from streamsafe.toolchain.torch_installed import TorchUnavailable, installed
 
     try:
         for library in libraries(installed()):

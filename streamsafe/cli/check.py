@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from streamsafe import checking
 from streamsafe.cli import Failure, output
 from streamsafe.cli.output import Output
 from streamsafe.cli.progress import progress
-from streamsafe.config import ConfigError, Configs
+from streamsafe.findings import checking
 from streamsafe.order.hazard import CONFIDENCES, Confidence
+from streamsafe.project.files import File, Found, discover
+from streamsafe.project.settings import ConfigError, Configs
 from streamsafe.report.paths import shown
 from streamsafe.rule import SEVERITIES, Severity
 from streamsafe.static import project
-from streamsafe.static.discovery import File, Found, discover
 
 if TYPE_CHECKING:
-    from streamsafe.checking import Report
+    from streamsafe.findings.checking import Report
 
 STDIN = "-"
 
@@ -257,8 +257,8 @@ def _once(options: Options, configs: Configs) -> int:
 
 
 def _check(options: Options, request: checking.Request, files: list[File], given: dict[str, bytes]) -> Report:
+    from streamsafe.findings.baseline import BaselineError
     from streamsafe.registry import RegistryError
-    from streamsafe.static.baseline import BaselineError
 
     try:
         with progress(quiet=options.quiet) as done:
@@ -276,8 +276,8 @@ def _mark(options: Options, report: Report) -> None:
     """Say of each hazard what the recorded runs show of it."""
     from dataclasses import replace
 
+    from streamsafe.findings.recorded_runs import Runs
     from streamsafe.order.trace import TraceError
-    from streamsafe.runs import Runs
 
     try:
         runs = Runs(options.trace)
@@ -359,7 +359,7 @@ def _files(options: Options, configs: Configs, given: dict[str, bytes]) -> Found
 
 def _only_changed(revision: str, report: Report, files: Sequence[File]) -> None:
     """Leave only the hazards that lines changed since a revision cause."""
-    from streamsafe.changes import ChangesError, since
+    from streamsafe.project.changes import ChangesError, since
 
     try:
         changes = since(revision, [file.path for file in files])
@@ -400,8 +400,8 @@ def _show_settings(files: list[File], configs: Configs) -> int:
 
 
 def _write_baseline(path: str, report: Report) -> int:
-    from streamsafe.findings import fingerprints
-    from streamsafe.static import baseline
+    from streamsafe.findings import baseline
+    from streamsafe.findings.collect import fingerprints
 
     try:
         marks = fingerprints(report.findings, report.texts, path) if report.texts is not None else []

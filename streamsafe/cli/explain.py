@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from streamsafe.cli import Failure, output
-from streamsafe.config import Config, Configs
+from streamsafe.project.settings import Config, Configs
 from streamsafe.static import project
 
 if TYPE_CHECKING:
-    from streamsafe.findings import Layer
+    from streamsafe.findings.collect import Layer
 
 
 def explain(place: str, configs: Configs, layer: Layer = (None, (), ())) -> int:
@@ -52,7 +52,7 @@ def explain(place: str, configs: Configs, layer: Layer = (None, (), ())) -> int:
 
 def _exists(full: str, path: str, row: int) -> None:
     """See that a file has a row; of a file that cannot be decoded the check itself says so."""
-    from streamsafe.static.reading import SourceError, read
+    from streamsafe.project.text import SourceError, read
 
     try:
         text = read(Path(full).read_bytes(), full)
@@ -69,7 +69,7 @@ def _findings_at(result: project.Checked, row: int, config: Config, layer: Layer
     """What is reported on a row, in one line each."""
     if not result.conflicts:
         return []
-    from streamsafe.findings import Selection
+    from streamsafe.findings.collect import Selection
     from streamsafe.registry import code_for
 
     codes = Selection(layer).codes(result.path, config)

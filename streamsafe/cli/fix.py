@@ -14,13 +14,13 @@ import click
 
 from streamsafe.cli import Failure
 from streamsafe.cli.output import count, error
-from streamsafe.edits import Edit, EditError, apply
+from streamsafe.repairs.edits import Edit, EditError, apply
 from streamsafe.report.colour import wanted
 from streamsafe.report.paths import shown
 
 if TYPE_CHECKING:
-    from streamsafe.checking import Report
-    from streamsafe.static.discovery import File
+    from streamsafe.findings.checking import Report
+    from streamsafe.project.files import File
 
 Check = Callable[[Sequence["File"], Mapping[str, bytes]], "Report"]
 
@@ -49,7 +49,7 @@ def fix(report: Report, files: Sequence[File], check: Check, how: Fixing) -> tup
     Raises:
         Failure: a file cannot be written.
     """
-    from streamsafe.fixing import repair
+    from streamsafe.repairs.repair import repair
 
     done = repair(report, files, check, how.given, unsafe=how.unsafe)
     for problem in done.problems:
@@ -114,7 +114,7 @@ def _fixable(report: Report) -> Counter[str]:
 
 
 def _counted(report: Report) -> Counter[str]:
-    from streamsafe.fixing import count_fixable  # imports LibCST
+    from streamsafe.repairs.repair import count_fixable  # imports LibCST
 
     return count_fixable(report.findings, report.texts)
 
@@ -124,7 +124,7 @@ def add_noqa(report: Report, reason: str) -> int:
     if report.texts is None or not report.findings:
         click.echo("Added no comments: there is nothing to suppress.")
         return 0
-    from streamsafe.noqa import additions
+    from streamsafe.repairs.noqa import additions
 
     edits, left = additions(report.findings, report.texts, reason)
     written = 0

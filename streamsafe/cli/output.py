@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from streamsafe.cli import Failure
+from streamsafe.findings.verdict import MARKS
 from streamsafe.report.colour import linked, links_wanted, wanted
 from streamsafe.report.formats import FORMATS, MACHINE, render
 from streamsafe.report.paths import shown
-from streamsafe.verdict import MARKS
 
 if TYPE_CHECKING:
-    from streamsafe.checking import Report
-    from streamsafe.findings import Finding, Outcome, Texts
+    from streamsafe.findings.checking import Report
+    from streamsafe.findings.collect import Finding, Outcome, Texts
 
 
 def options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -224,7 +224,7 @@ def _elsewhere(report: Report, texts: Texts) -> list[str]:
 
 
 def _placed(report: Report, texts: Texts) -> list[str]:
-    from streamsafe.fixing import fix_of, where  # imports LibCST
+    from streamsafe.repairs.repair import fix_of, where  # imports LibCST
 
     fixes = ((finding, fix_of(finding, texts)) for finding in report.findings)
     return [

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from streamsafe.checking import Done
+from streamsafe.findings.checking import Done
 
 AFTER = 1.0
 """Seconds."""

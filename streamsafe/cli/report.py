@@ -27,10 +27,10 @@ def merge(output_format: str | None, output_file: str | None, reports: tuple[str
     """
     from streamsafe.report import full
     from streamsafe.report.formats import MACHINE, render
+    from streamsafe.report.ranks import MergeError, hazard_of
+    from streamsafe.report.ranks import merge as merged
     from streamsafe.report.record import listed, records
     from streamsafe.report.sources import Loaded
-    from streamsafe.runtime.ranks import MergeError, hazard_of
-    from streamsafe.runtime.ranks import merge as merged
 
     try:
         hazards = merged(reports)

@@ -78,8 +78,8 @@ def run(
 
     Exit status: the program's own when it is not 0, else 1 when hazards were found, else 0; 2 when it cannot be run.
     """
-    from streamsafe.runtime.launcher import Launch, LaunchError, from_variable, launch
-    from streamsafe.runtime.ranks import own
+    from streamsafe.report.ranks import own
+    from streamsafe.runtime.launch import Launch, LaunchError, from_variable, launch
 
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m")

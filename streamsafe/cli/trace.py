@@ -21,9 +21,9 @@ from streamsafe.cli import Failure
 def trace(output: str | None, html: str | None, hazard: int | None, trace: str) -> None:
     """Draw TRACE: streams as tracks, edges as arrows, the accesses of each hazard marked."""
     from streamsafe.order.trace import TraceError
-    from streamsafe.runtime.page import page
-    from streamsafe.runtime.replay import TORN
-    from streamsafe.runtime.timeline import Timeline
+    from streamsafe.runtime.traces import TORN
+    from streamsafe.view.page import page
+    from streamsafe.view.timeline import Timeline
 
     if output is None and html is None:
         raise click.UsageError("name an output: -o FILE, --html FILE or both")

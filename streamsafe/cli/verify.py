@@ -19,9 +19,9 @@ def verify(report: str | None, output_format: str | None, output_file: str | Non
     Exit status: 0 no hazards, 1 hazards, 2 no trace, or an incomplete one without a hazard.
     """
     from streamsafe.order.trace import TraceError
-    from streamsafe.runtime.present import show
-    from streamsafe.runtime.replay import replay
-    from streamsafe.runtime.report_file import ReportError, ReportFile, written
+    from streamsafe.report.file import ReportError, ReportFile, written
+    from streamsafe.report.run_time import show
+    from streamsafe.runtime.traces import replay
 
     to, format_ = output.report(report, output_format, output_file)
     try:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import click
 
 from streamsafe.cli import Failure
-from streamsafe.config import ConfigError
-from streamsafe.static.discovery import SUFFIXES
+from streamsafe.project.files import SUFFIXES
+from streamsafe.project.settings import ConfigError
 
 MISSING = "--watch needs the package watchfiles: pip install 'streamsafe[watch]'"
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Literal
 
 from streamsafe.order import edges
-from streamsafe.order.capture import Capture, CaptureMode, Graph, Subject
+from streamsafe.order.captures import Capture, CaptureMode, Graph, Subject
 from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey, of_values
-from streamsafe.order.engine import FEW_CELLS, Engine, State, Veto
+from streamsafe.order.decide import FEW_CELLS, Engine, State, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict, Mode, quoted
 from streamsafe.order.memory import Cell, Partial, Record, Space, Use

@@ -17,7 +17,7 @@ from streamsafe.order.edges import Carrier as CarrierKey
 from streamsafe.order.edges import Edge
 
 if TYPE_CHECKING:
-    from streamsafe.order.capture import Capture
+    from streamsafe.order.captures import Capture
 
 Clock = dict[int, int]
 """Timeline id to count. Shared between carriers and never changed in place."""

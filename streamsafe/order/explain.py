@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
-from streamsafe.order.capture import Graph
+from streamsafe.order.captures import Graph
 from streamsafe.order.clocks import Recorded, Timeline, Wait
 from streamsafe.order.fixes import Fix, communicates, other_name
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Mode, Note, Role, quoted

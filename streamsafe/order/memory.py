@@ -11,7 +11,7 @@ from streamsafe.order.hazard import Mode
 from streamsafe.order.views import FEW_RUNS, View, normalize, overlap, touches
 
 if TYPE_CHECKING:
-    from streamsafe.order.capture import Graph
+    from streamsafe.order.captures import Graph
     from streamsafe.order.pools import Block
 
 Space = Hashable

@@ -10,15 +10,14 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from streamsafe.order.capture import Graph
+from streamsafe.order.captures import Graph
 from streamsafe.order.checker import Checker
 from streamsafe.order.clocks import Clock, Timeline
-from streamsafe.order.engine import Plan, State, Veto
+from streamsafe.order.decide import Plan, State, Veto
 from streamsafe.order.hazard import Conflict, Frame, Mode
 from streamsafe.order.memory import Found, Partial, Space, Use
 from streamsafe.order.memory import Record as Accessed
-from streamsafe.order.pools import Block, Owner
-from streamsafe.order.program import (
+from streamsafe.order.operations import (
     HostEdge,
     Operation,
     Record,
@@ -27,6 +26,7 @@ from streamsafe.order.program import (
     SynchronizeStream,
     Wait,
 )
+from streamsafe.order.pools import Block, Owner
 
 Stack = tuple[Frame, ...]
 

@@ -17,7 +17,7 @@ from streamsafe.order.clocks import Timeline
 from streamsafe.order.memory import Cell, Partial, Shadow, Space
 
 if TYPE_CHECKING:
-    from streamsafe.order.capture import Graph
+    from streamsafe.order.captures import Graph
 
 Owner = Literal["cupy", "torch", "pinned", "driver"]
 

@@ -12,7 +12,7 @@ from streamsafe.repairs.external import for_torch
 from streamsafe.repairs.names import File, inside, path
 
 if TYPE_CHECKING:
-    from streamsafe.findings import Finding, Texts
+    from streamsafe.findings.collect import Finding, Texts
 
 
 def advised(finding: Finding, texts: Texts) -> Finding:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
+from streamsafe.findings.baseline import symbol
 from streamsafe.order.hazard import Span
-from streamsafe.static.baseline import symbol
 
 INNER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamsafe.findings import Finding, Texts
+from streamsafe.findings.collect import Finding, Texts
 from streamsafe.report.paths import location
 
 

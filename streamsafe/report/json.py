@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from streamsafe.findings import Finding, Texts
-from streamsafe.fixing import fix_of
+from streamsafe.findings.collect import Finding, Texts
+from streamsafe.findings.verdict import Verdict
 from streamsafe.order.hazard import Span
-from streamsafe.verdict import Verdict
+from streamsafe.repairs.repair import fix_of
 from streamsafe.wording import block, by
 
 

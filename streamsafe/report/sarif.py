@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from streamsafe import __version__, registry
-from streamsafe.edits import Edit, Fix
 from streamsafe.links import DOCUMENTATION
+from streamsafe.repairs.edits import Edit, Fix
 from streamsafe.report.record import Place, Record
 from streamsafe.rule import Rule
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from streamsafe.cuda import base_name, signature
+from streamsafe.kernels.signatures import base_name, signature
 
 annotated: dict[str, tuple[frozenset[str | int], frozenset[str | int]]] = {}
 """Kernel's own name -> names or positions of the parameters that it reads, and writes, as users say."""

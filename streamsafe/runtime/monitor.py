@@ -21,11 +21,12 @@ from streamsafe.order.clocks import Timeline
 from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
 from streamsafe.order.memory import HOST, Space, Use
 from streamsafe.order.pools import Block
-from streamsafe.runtime import names, sites
+from streamsafe.runtime import names
+from streamsafe.runtime import places as sites
 from streamsafe.runtime.blocks import device_blocks
-from streamsafe.runtime.replay import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
+from streamsafe.runtime.places import capture, line
 from streamsafe.runtime.session import Host, Session, StreamHazardError, coded, reconsider, refined
-from streamsafe.runtime.sites import capture, line
+from streamsafe.runtime.traces import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
 
 Uses = Sequence[Use | tuple[Any, ...]]
 

@@ -9,8 +9,9 @@ from itertools import islice
 from types import FrameType
 
 from streamsafe.order.hazard import Frame, quoted
-from streamsafe.runtime import frames, sites
-from streamsafe.runtime.frontend import loaded
+from streamsafe.runtime import places as sites
+from streamsafe.runtime.library import loaded
+from streamsafe.runtime.pinned import variables as frames
 
 DEPTH = 4
 """Modules looked at: the one whose line uses the stream, and those of its callers."""

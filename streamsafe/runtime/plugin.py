@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_on] = option is not None or bool(config.getini("streamsafe"))
     config.stash[_mode] = "raise" if option in (None, "simulate") else option
     if option == "simulate":
-        from streamsafe.runtime import simulations
+        from streamsafe.simulate import install as simulations
 
         try:
             config.stash[_simulation] = simulations.install(_devices(config))
@@ -103,7 +103,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if not config.stash[_on]:
         return
-    from streamsafe.runtime import lifetime
+    from streamsafe.runtime import opening as lifetime
 
     try:
         lifetime.hold()
@@ -199,7 +199,7 @@ def _close(item: pytest.Item) -> list[Hazard]:
 
 def _portable(hazard: Hazard, failed: bool) -> dict[str, Any]:
     """A hazard as data for the summary: one that failed a phase of the test is shown there."""
-    from streamsafe.runtime.present import describe, place_of
+    from streamsafe.report.run_time import describe, place_of
 
     known = {"code": hazard.code, "name": hazard.name, "message": hazard.message, "latent": hazard.latent}
     return {**known, "place": place_of(hazard), "text": "" if failed else describe(hazard)}
@@ -224,14 +224,14 @@ class _HazardRepr(TerminalRepr):
     """A hazard as a failure: the block that `check` and `run` show, and the place at the end."""
 
     def __init__(self, hazard: Hazard, hint: str) -> None:
-        from streamsafe.runtime.present import place_of
+        from streamsafe.report.run_time import place_of
 
         self._hazard = hazard
         self._hint = hint
         self._place = place_of(hazard)
 
     def toterminal(self, tw: TerminalWriter) -> None:
-        from streamsafe.runtime.present import describe
+        from streamsafe.report.run_time import describe
 
         def style(text: str, fg: str = "", bold: bool = False) -> str:
             markup = {name: True for name in (fg, "bold" if bold else "") if name}

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from streamsafe.order.hazard import Conflict, Hazard
+from streamsafe.report.run_time import describe, frame_of
+from streamsafe.runtime.allow import Allowance, identity, parse_allowance, suppressed
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.policy import Allowance, identity, parse_allowance, suppressed
-from streamsafe.runtime.present import describe, frame_of
 
 Mode = Literal["raise", "warn", "collect"]
 MODES: tuple[Mode, ...] = ("raise", "warn", "collect")
@@ -155,7 +155,7 @@ NOTHING = "nothing was watched"
 
 def _nothing_watched() -> str:
     """No operation reached the front ends."""
-    from streamsafe.runtime.frontend import known
+    from streamsafe.runtime.library import known
 
     names = [library.NAME for library in known()]
     return f"{NOTHING}: the program enqueued no work through {' or '.join(names)}"
@@ -221,7 +221,7 @@ class sanitize:
         self._open: list[Session] = []
 
     def __enter__(self) -> Session:
-        from streamsafe.runtime.lifetime import enter
+        from streamsafe.runtime.opening import enter
 
         session = Session(self.mode, self._allowances)
         enter(session, threads=self._threads, host=self._host, trace=self._trace)
@@ -231,8 +231,8 @@ class sanitize:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        from streamsafe.runtime.lifetime import leave
         from streamsafe.runtime.monitor import count
+        from streamsafe.runtime.opening import leave
 
         session = self._open.pop()
         count(session)

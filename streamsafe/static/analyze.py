@@ -29,7 +29,7 @@ from streamsafe.static.suggestions import Help
 from streamsafe.static.values import Name
 
 if TYPE_CHECKING:
-    from streamsafe.config import Models
+    from streamsafe.project.settings import Models
 
 _RECURSION = 20_000
 

@@ -178,7 +178,6 @@ def _own_digest() -> str:
 
 
 def _own_files(folder: str) -> Iterable[str]:
-    for part in ("static", "order", "repairs"):
+    for part in ("static", "order", "repairs", "project", "kernels", "findings"):
         for where, _, names in os.walk(os.path.join(folder, part)):
             yield from (os.path.join(where, name) for name in names if name.endswith((".py", ".so", ".pyd")))
-    yield from (os.path.join(folder, name) for name in ("suppressions.py", "fixing.py", "config.py"))

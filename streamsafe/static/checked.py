@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from streamsafe.config import Models
 from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Span
+from streamsafe.project.settings import Models
 from streamsafe.static.analysis import Analysis
 from streamsafe.static.cache import Cache, decode, encode, key_of
 
@@ -178,7 +178,7 @@ def check_one(task: Task, explain: int | None = None, cache: Cache | None = None
 
 
 def _check_into(checked: Checked, task: Task, explain: int | None, cache: Cache | None) -> None:
-    from streamsafe.static.reading import NESTED, SourceError, parse, read
+    from streamsafe.project.text import NESTED, SourceError, parse, read
 
     try:
         data = task.data

@@ -7,11 +7,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from streamsafe.config import Models
+from streamsafe.project.packages import beside
+from streamsafe.project.settings import Models
 from streamsafe.static import footprint, prefilter
 from streamsafe.static.cache import Cache, key_of
 from streamsafe.static.modules import Module, Statement, imports_in, module_of
-from streamsafe.static.packages import beside
 
 
 class Entry(NamedTuple):

@@ -70,7 +70,7 @@ from streamsafe.static.transfer.unpacking import Unpacking as Unpacking
 from streamsafe.static.transfer.unseen import Unseen as Unseen
 
 if TYPE_CHECKING:
-    from streamsafe.config import Models
+    from streamsafe.project.settings import Models
     from streamsafe.static.source import SourceFile
 
 PARTS: dict[str, type[Part]] = {

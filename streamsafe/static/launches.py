@@ -1,6 +1,6 @@
 """Which elements a raw kernel's launch touches, where its numbers are known by how they are computed.
 
-:mod:`streamsafe.indexing` works it out for numbers. Here some of them are forms: the bounds are asked for at some
+:mod:`streamsafe.kernels.elements` works it out for numbers. Here some are forms: the bounds are asked for at some
 points, and taken to be sums of the numbers where they are at all of them.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from streamsafe.cuda import Signature
-from streamsafe.indexing import Span, hull, spans
-from streamsafe.kernel_source import read
+from streamsafe.kernels.bodies import read
+from streamsafe.kernels.elements import Span, hull, spans
+from streamsafe.kernels.signatures import Signature
 from streamsafe.static import numbers
 from streamsafe.static.numbers import Bounds, Form
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Final
 
+from streamsafe.project.packages import packages
+from streamsafe.project.text import SourceError, read
 from streamsafe.static import footprint, prefilter
-from streamsafe.static.packages import packages
-from streamsafe.static.reading import SourceError, read
 
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 KEPT: Final = 300

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamsafe import suppressions
-from streamsafe.config import Models
+from streamsafe.project import suppressions
+from streamsafe.project.settings import Models
 from streamsafe.static import prefilter
 from streamsafe.static.cache import Cache
 from streamsafe.static.checked import Checked, Task, check_file, check_one, syntax_error, violation
@@ -22,7 +22,7 @@ from streamsafe.static.tree_uses import TreeUses
 from streamsafe.static.workers import check_all, pool, processors
 
 if TYPE_CHECKING:
-    from streamsafe.static.discovery import File
+    from streamsafe.project.files import File
     from streamsafe.static.index import Entry
 
 LOOKS_A_PROCESS = 1000

@@ -11,7 +11,7 @@ from streamsafe.static.checked import Checked
 from streamsafe.static.project import Plan
 
 if TYPE_CHECKING:
-    from streamsafe.static.discovery import File
+    from streamsafe.project.files import File
 
 
 class Run:

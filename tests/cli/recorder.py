@@ -19,10 +19,10 @@ from streamsafe.cli import main as streamsafe
 IMPORTED = (
     "numpy",
     "pytest",  # by CuPy
-    "streamsafe.runtime.host",
-    "streamsafe.runtime.launcher",
-    "streamsafe.runtime.lifetime",
-    "streamsafe.runtime.simulate.simulation",
+    "streamsafe.runtime.pinned.arrays",
+    "streamsafe.runtime.launch",
+    "streamsafe.runtime.opening",
+    "streamsafe.simulate.cuda.installing",
 )
 
 

@@ -172,7 +172,7 @@ def test_unreadable_directory(cli: Cli, project: Path, monkeypatch: pytest.Monke
             raise PermissionError(13, "Permission denied", path)
         return scandir(path)
 
-    monkeypatch.setattr("streamsafe.static.discovery.os.scandir", refuse)
+    monkeypatch.setattr("streamsafe.project.files.os.scandir", refuse)
     result = cli("check", "--output-format", "json")
     assert result.exit_code == 1
     assert "warning" in result.stderr and "closed: Permission denied" in result.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsafe.static.baseline import symbol
+from streamsafe.findings.baseline import symbol
 from tests.cli.helpers import BUG, Cli, places
 
 FILE = "known.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsafe.config import ConfigError, Configs, Model, load, parse
+from streamsafe.project.settings import ConfigError, Configs, Model, load, parse
 from tests.cli.helpers import BUG, BUG_ROW, Cli, places
 
 TABLE = "[tool.streamsafe]\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streamsafe.config import Configs
-from streamsafe.static.discovery import discover
+from streamsafe.project.files import discover
+from streamsafe.project.settings import Configs
 
 FILES = (
     "a.py",

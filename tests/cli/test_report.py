@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamsafe.findings import Finding, Texts
+from streamsafe.findings.collect import Finding, Texts
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Note, Span
 from streamsafe.registry import code_for, rule
 from streamsafe.report import concise, full, json

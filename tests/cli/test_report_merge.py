@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from streamsafe.report.ranks import own
 from streamsafe.report.record import listed
-from streamsafe.runtime.ranks import own
 from tests.cli.helpers import Cli
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamsafe.suppressions import find, mentioned
+from streamsafe.project.suppressions import find, mentioned
 from tests.cli.helpers import BUG, Cli, findings
 
 READ = "    return x.sum()"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import streamsafe
-from streamsafe.runtime import lifetime
+from streamsafe.runtime import opening as lifetime
 from tests.gpu import cupti, families
 from tests.gpu.conftest import TOTALS, UNATTRIBUTED
 from tests.gpu.ledger import Ledger

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import streamsafe.native
-from streamsafe.native.library import Library
+import streamsafe.order.native
+from streamsafe.order.native.library import Library
 
-SOURCES = Path(streamsafe.native.__file__).parent
+SOURCES = Path(streamsafe.order.native.__file__).parent
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from streamsafe.order.hazard import Frame
 from streamsafe.order.memory import HOST, Region, Space, Use
-from streamsafe.order.program import (
+from streamsafe.order.operations import (
     Access,
     Allocate,
     CaptureBegin,

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from streamsafe.native.checker import NativeChecker
-from streamsafe.native.library import Library
 from streamsafe.order.checker import Checker
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import Region, Use
-from streamsafe.order.program import Operation, Program
+from streamsafe.order.native.checker import NativeChecker
+from streamsafe.order.native.library import Library
+from streamsafe.order.operations import Operation, Program
 from tests.native.programs import program
 from tests.order.language import translate
 

@@ -19,12 +19,11 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-from streamsafe.order.capture import CaptureMode
+from streamsafe.order.captures import CaptureMode
 from streamsafe.order.checker import Kind
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import HOST, Region, Use
-from streamsafe.order.pools import Owner
-from streamsafe.order.program import (
+from streamsafe.order.operations import (
     Access,
     Allocate,
     CaptureBegin,
@@ -48,6 +47,7 @@ from streamsafe.order.program import (
     Wait,
     run,
 )
+from streamsafe.order.pools import Owner
 
 SIZE = 64
 KINDS: dict[str, Kind] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from streamsafe.order.checker import Checker
-from streamsafe.order.engine import FEW_CELLS, SWEEP_EVERY
+from streamsafe.order.decide import FEW_CELLS, SWEEP_EVERY
 from streamsafe.order.memory import Region, Use
 
 OPERATIONS = 100_000

@@ -6,7 +6,7 @@ import pytest
 
 from streamsafe.order.checker import Checker
 from streamsafe.order.memory import Region, Use
-from streamsafe.order.program import run
+from streamsafe.order.operations import run
 from tests.order.language import check, translate
 
 PROGRAMS = [

@@ -7,7 +7,7 @@ import pytest
 from streamsafe.order.checker import Checker
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import HOST, Region, Use
-from streamsafe.order.program import run
+from streamsafe.order.operations import run
 from tests.order.language import translate
 
 X = Use(Region(0, 4096, 4160, (16,), None, 4), "x", "float32")

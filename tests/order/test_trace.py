@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import Use
-from streamsafe.order.program import OPERATIONS, Operation, run
+from streamsafe.order.operations import OPERATIONS, Operation, run
 from streamsafe.order.trace import Recorder, Trace, TraceError, read, verify
 from tests.order.language import translate
 from tests.order.test_oracle import access_steps, host_steps, order_steps, pool_steps

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from streamsafe.checking import Report, Request, check
-from streamsafe.config import Configs
-from streamsafe.edits import Edit, EditError, apply
-from streamsafe.fixing import Repaired, fix_of, repair
+from streamsafe.findings.checking import Report, Request, check
 from streamsafe.order.hazard import Span
+from streamsafe.project.files import File, discover
+from streamsafe.project.settings import Configs
 from streamsafe.registry import all_rules
-from streamsafe.static.discovery import File, discover
+from streamsafe.repairs.edits import Edit, EditError, apply
+from streamsafe.repairs.repair import Repaired, fix_of, repair
 
 FIXED = {rule.code for rule in all_rules().values() if rule.fix is not None}
 
@@ -92,7 +92,7 @@ def test_without_unsafe_ones(examples: list[File]) -> None:
 def test_a_repair_that_does_nothing_is_taken_back(
     examples: list[File], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from streamsafe import fixing
+    from streamsafe.repairs import repair as fixing
     from streamsafe.repairs.edges import Insertion
 
     def useless(source: str, line: str, place: Span, other: object) -> Insertion:

@@ -49,7 +49,7 @@ def kept(cp: Any) -> dict[str, Callable[[Any, Any], Any]]:
 
 def main() -> None:
     if "--simulate" in sys.argv:
-        from streamsafe.runtime import simulate
+        from streamsafe.simulate import cuda as simulate
 
         simulate.install()
     import cupy as cp

@@ -13,7 +13,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
     """CuPy, on the simulated runtime with two devices, or with ``--gpu`` on a real one."""
     pytest.importorskip("numpy")
     if not request.config.getoption("--gpu"):
-        from streamsafe.runtime import simulate
+        from streamsafe.simulate import cuda as simulate
 
         try:
             simulate.install(devices=2)

@@ -16,7 +16,9 @@ from tests.runtime.helpers import Program, codes
 
 pytest.importorskip("numpy")
 ROOT = Path(__file__).resolve().parents[2]
-SIMULATED = "from streamsafe.runtime import simulate\nsimulate.install()\nimport cupy as cp, streamsafe\n"
+SIMULATED = (
+    "from streamsafe.simulate import cuda as simulate\nsimulate.install()\nimport cupy as cp, streamsafe\n"
+)
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -42,7 +42,7 @@ ORDERED = RACY.replace("with b:", "b.wait_event(a.record())\nwith b:")
 def _simulated(request: pytest.FixtureRequest) -> None:
     from importlib.metadata import PackageNotFoundError, version
 
-    from streamsafe.runtime.simulate import TESTED_VERSIONS
+    from streamsafe.simulate.cuda import TESTED_VERSIONS
 
     found = None
     for name in ("cupy-cuda12x", "cupy-cuda13x"):
@@ -283,8 +283,8 @@ def test_the_environment_variable(folder: Path, value: str, mode: str) -> None:
     launcher = folder / "main.py"
     launcher.write_text(
         "import os\nvalue = os.environ.pop('STREAMSAFE')\n"
-        "from streamsafe.runtime import simulate\nsimulate.install()\n"
-        "from streamsafe.runtime.launcher import from_environment\nfrom_environment(value)\nimport racy\n",
+        "from streamsafe.simulate import cuda as simulate\nsimulate.install()\n"
+        "from streamsafe.runtime.launch import from_environment\nfrom_environment(value)\nimport racy\n",
         encoding="utf-8",
     )
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "STREAMSAFE": value}

@@ -195,7 +195,7 @@ def test_a_hook_is_as_the_method_was(hooks: Any, cp: Any, name: str) -> None:
 
 NOTE = "CuPy's hooks ran in Python, which is slower"
 PROGRAM = """
-from streamsafe.runtime import simulate
+from streamsafe.simulate import cuda as simulate
 simulate.install()
 import cupy, streamsafe
 for _ in range(2):

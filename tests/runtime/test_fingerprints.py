@@ -9,8 +9,8 @@ import pytest
 
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import HOST
-from streamsafe.runtime.fingerprints import Fingerprints
 from streamsafe.runtime.monitor import Monitor
+from streamsafe.runtime.pinned.contents import Fingerprints
 
 SIZE = 4096
 

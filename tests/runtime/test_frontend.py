@@ -10,7 +10,7 @@ import pytest
 
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block, Lease
-from streamsafe.runtime import frontend
+from streamsafe.runtime import library as frontend
 from streamsafe.runtime.blocks import DeviceBlocks, PinnedBlocks, device_blocks
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.session import Session

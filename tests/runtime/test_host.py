@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import streamsafe
-from streamsafe.runtime import adopt
-from streamsafe.runtime import host as host_module
+from streamsafe.runtime.pinned import arrays as host_module
+from streamsafe.runtime.pinned import existing as adopt
 from tests.runtime.helpers import Program, codes
 
 np = pytest.importorskip("numpy")

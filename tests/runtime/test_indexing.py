@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from streamsafe.cuda import signature
-from streamsafe.indexing import Spans, spans
-from streamsafe.kernel_source import read
+from streamsafe.kernels.bodies import read
+from streamsafe.kernels.elements import Spans, spans
+from streamsafe.kernels.signatures import signature
 
 TID = "int t = blockIdx.x * blockDim.x + threadIdx.x;"
 

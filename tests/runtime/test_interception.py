@@ -442,7 +442,7 @@ TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {
 @pytest.fixture
 def cutensor(program: Program) -> Iterator[Any]:
     """A stand-in for CuPy's module, which needs a library that is rarely installed, with the hooks around it."""
-    from streamsafe.runtime.cupy import libraries
+    from streamsafe.runtime.cupy import library_calls as libraries
 
     module = ModuleType("cupyx.cutensor")
     for name in TENSORS:
@@ -555,7 +555,7 @@ LIBRARY_CALLS: dict[str, tuple[str, str, Callable[[int, int], Arguments], str]] 
 @pytest.mark.parametrize("name", LIBRARY_CALLS)
 def test_library_calls_by_any_name(program: Program, name: str) -> None:
     """Of a stand-in for the library's module, with the hooks around it."""
-    from streamsafe.runtime.cupy import libraries
+    from streamsafe.runtime.cupy import library_calls as libraries
 
     library, function, arguments, confidence = LIBRARY_CALLS[name]
     module = ModuleType(f"cupy_backends.cuda.libs.{library}")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import streamsafe
-from streamsafe.runtime import lifetime
+from streamsafe.runtime import opening as lifetime
 from tests.runtime.helpers import Program, codes
 from tests.runtime.test_bad_input import SIMULATED, python
 
@@ -35,7 +35,7 @@ PROCESSES: dict[str, tuple[str, str]] = {
     "a library that is imported in the session": (
         f"import streamsafe\n{RACE}\n"
         "with streamsafe.sanitize('collect') as session:\n"
-        "    from streamsafe.runtime import simulate\n    simulate.install()\n    import cupy as cp\n    race()\n"
+        "    from streamsafe.simulate import cuda\n    cuda.install()\n    import cupy as cp\n    race()\n"
         "print([hazard.code for hazard in session.hazards], cp.__spec__.loader is cp.__loader__, session.notes)",
         "['SS101'] True []\n",
     ),
@@ -127,7 +127,7 @@ def test_a_subinterpreter_is_refused() -> None:
     result = python(
         "import _xxsubinterpreters as interpreters\n"
         "interpreters.run_string(interpreters.create(isolated=False), '''\n"
-        "from streamsafe.runtime.lifetime import refuse_interpreter\n"
+        "from streamsafe.runtime.opening import refuse_interpreter\n"
         "try:\n    refuse_interpreter()\nexcept RuntimeError as error:\n    print(error, flush=True)\n''')"
     )
     assert (result.stdout, result.returncode) == (f"{lifetime.SUBINTERPRETER}\n", 0), result.stderr

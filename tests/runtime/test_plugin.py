@@ -158,11 +158,13 @@ def test_modes(tmp_path: Path) -> None:
     preset = {"PYTHONSTARTUP": ""}
     simulated = TESTS.replace(
         "import cupy as cp",
-        "from streamsafe.runtime import simulate\nsimulate.install()\nimport cupy as cp",
+        "from streamsafe.simulate import cuda as simulate\nsimulate.install()\nimport cupy as cp",
         1,
     )
     simulator = tmp_path / "conftest.py"
-    simulator.write_text("from streamsafe.runtime import simulate\nsimulate.install()\n", encoding="utf-8")
+    simulator.write_text(
+        "from streamsafe.simulate import cuda as simulate\nsimulate.install()\n", encoding="utf-8"
+    )
     assert "2 passed" in run(tmp_path, *only, tests=simulated, **preset)[1]
     assert "1 failed, 1 passed" in run(tmp_path, "--streamsafe", *only)[1]
     assert "1 failed, 1 passed" in run(tmp_path, *only, "--streamsafe", "test_streams.py")[1]

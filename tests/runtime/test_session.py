@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 import streamsafe
-from streamsafe.runtime import policy, sites
+from streamsafe.runtime import allow as policy
+from streamsafe.runtime import places as sites
 from tests.runtime.helpers import Program, codes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamsafe.cuda import base_name, signature
+from streamsafe.kernels.signatures import base_name, signature
 
 CASES = {
     "const is a read": ("const float* a, float* b", "b[i] = a[i];", "reads writes"),

@@ -14,7 +14,7 @@ import pytest
 
 import streamsafe
 from streamsafe.order.memory import Region, Use
-from streamsafe.order.program import (
+from streamsafe.order.operations import (
     Access,
     CompletedEvent,
     HostAccess,
@@ -27,9 +27,9 @@ from streamsafe.order.program import (
     Wait,
 )
 from streamsafe.order.trace import Trace, TraceError
-from streamsafe.runtime.page import page
-from streamsafe.runtime.replay import places, replay
-from streamsafe.runtime.timeline import Timeline
+from streamsafe.runtime.traces import places, replay
+from streamsafe.view.page import page
+from streamsafe.view.timeline import Timeline
 from tests.runtime.helpers import Program
 from tests.runtime.test_fixtures import PROGRAMS, header, load, missing
 from tests.runtime.test_fixtures import ROOT as FIXTURES

@@ -449,7 +449,7 @@ def the_interpreter(b: Before) -> Any:
 def main() -> None:
     mode = sys.argv[1]
     if "--simulate" in sys.argv:
-        from streamsafe.runtime import simulate
+        from streamsafe.simulate import cuda as simulate
 
         simulate.install()
     import cupy as cp

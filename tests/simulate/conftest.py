@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 if TYPE_CHECKING:
-    from streamsafe.runtime.simulate import Simulation
+    from streamsafe.simulate.cuda import Simulation
 
 Log = Callable[[Callable[[], Any]], list[str]]
 
@@ -29,7 +29,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 @pytest.fixture(scope="session")
 def simulation() -> Simulation:
     """The simulated runtime of this test process, with two devices."""
-    from streamsafe.runtime import simulate
+    from streamsafe.simulate import cuda as simulate
 
     try:
         return simulate.install(devices=2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamsafe.runtime import simulate
+from streamsafe.simulate import cuda as simulate
 
 TIMEOUT_S = 60
 
@@ -31,7 +31,7 @@ def refusal(source: str, *, path: Path | None = None) -> str:
     result = run(
         source
         + """
-from streamsafe.runtime import simulate
+from streamsafe.simulate import cuda as simulate
 try:
     simulate.install()
 except simulate.SimulationUnavailable as error:
@@ -84,7 +84,7 @@ def test_no_numpy_is_said(tmp_path: Path) -> None:
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     result = run(
-        "import sys, streamsafe.runtime.simulate\nprint('cupy' in sys.modules, 'cupy_backends' in sys.modules)"
+        "import sys, streamsafe.simulate.cuda\nprint('cupy' in sys.modules, 'cupy_backends' in sys.modules)"
     )
     assert result.stdout.split() == ["False", "False"], result.stderr
 
@@ -99,7 +99,7 @@ def test_a_second_install_is_the_first(simulation: Any) -> None:
 
 # One process with live objects of every kind when it ends: modules, graphs, handles, arrays, a pending callback.
 EXIT = """
-from streamsafe.runtime import simulate
+from streamsafe.simulate import cuda as simulate
 simulation = simulate.install(devices=2)
 import atexit, sys, threading
 import cupy, cupyx, numpy
@@ -153,7 +153,7 @@ def test_a_forked_child_is_told(simulation: Any) -> None:
     """CUDA cannot be used in a child forked from a process that has used it."""
     result = run(
         """
-from streamsafe.runtime import simulate
+from streamsafe.simulate import cuda as simulate
 simulate.install()
 import os, warnings
 import cupy
@@ -175,7 +175,7 @@ os.waitpid(child, 0)
 def test_a_gpu_of_the_machine_is_out_of_reach() -> None:
     pytest.importorskip("cupy")
     result = run(
-        "from streamsafe.runtime import simulate\n"
+        "from streamsafe.simulate import cuda as simulate\n"
         "simulate.install()\n"
         "import os, cupy\n"
         "cupy.random.default_rng(1).random(8)\n"
@@ -185,7 +185,7 @@ def test_a_gpu_of_the_machine_is_out_of_reach() -> None:
 
 
 def test_neither_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamsafe.runtime import simulations
+    from streamsafe.simulate import install as simulations
 
     monkeypatch.setattr(simulations, "_is_installed", lambda name: False)
     with pytest.raises(simulations.SimulationUnavailable, match="neither CuPy nor PyTorch is installed"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamsafe.runtime.simulate.kernels import function
+from streamsafe.simulate.cuda.kernels import function
 
 # source -> (kernel asked for, its memory parameters as (index, dimensions or None, dtype or None, read only))
 SOURCES: dict[str, tuple[str, str, list[tuple[int, int | None, str | None, bool]] | None]] = {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 import pytest
 
-from streamsafe.runtime.simulate.memory import Known
+from streamsafe.simulate.cuda.memory import Known
 
 
 def test_known_ranges_against_a_bitmap() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 import pytest
 
-from streamsafe.runtime.simulate import SimulationLimit
+from streamsafe.simulate.cuda import SimulationLimit
 
 # what is asked -> (the question, how the message names it)
 QUESTIONS: dict[str, tuple[Any, str]] = {

@@ -271,7 +271,7 @@ def test_what_can_be_repaired_is_counted_once(tree: Path, monkeypatch: pytest.Mo
     command = ["check", "--isolated", "--output-format=concise", "."]
     cold = CliRunner().invoke(main, command).stdout
     assert "fixable: " in cold
-    monkeypatch.setattr("streamsafe.fixing.fix_of", None)  # would raise
+    monkeypatch.setattr("streamsafe.repairs.repair.fix_of", None)  # would raise
     assert CliRunner().invoke(main, command, catch_exceptions=False).stdout == cold
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from streamsafe.project.text import SourceError
 from streamsafe.static.analyze import analyze
-from streamsafe.static.reading import SourceError
 
 FIXTURES = sorted(Path(__file__).parents[2].joinpath("fixtures", "static").rglob("*.py"))
 FEW = 15

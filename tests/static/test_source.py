@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import libcst as cst
 import pytest
 
+from streamsafe.project.text import SourceError
 from streamsafe.static import concrete
 from streamsafe.static.analyze import analyze
-from streamsafe.static.reading import SourceError
 from streamsafe.static.source import SourceFile
 
 CLASSES = {

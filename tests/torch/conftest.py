@@ -12,7 +12,7 @@ HOW = "pip install torch --index-url https://download.pytorch.org/whl/cpu"
 def backend(request: pytest.FixtureRequest) -> Any:
     """torch, on the simulated device with two GPUs, or with ``--gpu`` on a real one."""
     if not request.config.getoption("--gpu"):
-        from streamsafe.runtime.torch import simulate
+        from streamsafe.simulate import torch as simulate
 
         try:
             simulate.install(devices=2)

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from streamsafe.runtime.torch import build, installed
-from streamsafe.runtime.torch.build import BuildError, Library
+from streamsafe.toolchain import torch as build
+from streamsafe.toolchain import torch_installed as installed
+from streamsafe.toolchain.torch import BuildError, Library
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER = 'extern "C" __attribute__((visibility("default"))) int answer() { return %d; }\n'
@@ -181,7 +182,7 @@ def test_no_cuda_headers_is_said(torch: Path, tmp_path: Path, monkeypatch: pytes
 PROCESS = """
 import sys
 from pathlib import Path
-from streamsafe.runtime.torch import build
+from streamsafe.toolchain import torch as build
 print(build.build(build.Library("answer", (Path(sys.argv[1]),)), quiet=True))
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import streamsafe
-from streamsafe.runtime.replay import replay
+from streamsafe.runtime.traces import replay
 
 
 class Ring:

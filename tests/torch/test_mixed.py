@@ -16,7 +16,7 @@ PROGRAMS = sorted((ROOT / "fixtures/runtime/rows").glob("ci*.py"))
 
 RUN = """
 import importlib.util, json, sys, warnings
-from streamsafe.runtime import simulations
+from streamsafe.simulate import install as simulations
 simulations.install(2)
 warnings.simplefilter("ignore")
 import cupy, torch, streamsafe

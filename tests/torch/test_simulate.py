@@ -520,10 +520,10 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 def test_it_must_come_before_torch(torch: Any, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--gpu"):
         pytest.skip("a CUDA build has no simulated device")
-    ended = python("import torch\nfrom streamsafe.runtime.torch import simulate\nsimulate.install()")
+    ended = python("import torch\nfrom streamsafe.simulate import torch as simulate\nsimulate.install()")
     assert "torch was imported before the simulated CUDA device" in ended.stderr
     ended = python(
-        "from streamsafe.runtime.torch import simulate\nsimulate.install(1)\nimport torch\n"
+        "from streamsafe.simulate import torch as simulate\nsimulate.install(1)\nimport torch\n"
         "print(torch.cuda.device_count())\nsimulate.install(2)"
     )
     assert ended.stdout == "1\n"
@@ -533,7 +533,7 @@ def test_it_must_come_before_torch(torch: Any, request: pytest.FixtureRequest) -
 def test_what_it_does_not_have_is_said(torch: Any, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--gpu"):
         pytest.skip("a GPU has it")
-    from streamsafe.runtime.torch.simulate import NotSimulated
+    from streamsafe.simulate.torch import NotSimulated
 
     with pytest.raises(NotSimulated, match="memory_snapshot is not simulated"):
         torch.cuda.memory_snapshot()

@@ -20,7 +20,7 @@ from typing import Any
 def without_compiler(gpu: bool) -> Any:
     """torch, on the simulated device unless ``gpu``."""
     if not gpu:
-        from streamsafe.runtime.torch import simulate
+        from streamsafe.simulate import torch as simulate
 
         simulate.install(devices=2)
     os.environ["CXX"] = "/no/compiler"
@@ -149,7 +149,7 @@ def trace(torch: Any, gpu: bool) -> dict[str, Any]:
     import io
 
     import streamsafe
-    from streamsafe.runtime.replay import replay
+    from streamsafe.runtime.traces import replay
 
     side = torch.cuda.Stream()
     written = io.StringIO()

@@ -1,4 +1,4 @@
-"""CuPy's front end, as :class:`streamsafe.runtime.frontend.FrontEnd` describes it."""
+"""CuPy's front end, as :class:`streamsafe.runtime.library.FrontEnd` describes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from streamsafe.runtime.frontend import UnsupportedError
+from streamsafe.runtime.library import UnsupportedError
 from streamsafe.runtime.patches import Patches
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ _LAYERS = (
     "pinned",
     "graphs",
     "kernels",
-    "compiled_before",
+    "kernels_before",
     "runtime_calls",
-    "libraries",
+    "library_calls",
     "interop",
 )
 

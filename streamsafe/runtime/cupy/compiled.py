@@ -16,25 +16,27 @@ from typing import Any
 
 import numpy
 
-from streamsafe.native import build
-from streamsafe.native.checker import NativeChecker
-from streamsafe.native.library import Library
-from streamsafe.order.engine import Veto
+from streamsafe.order.decide import Veto
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import Use
+from streamsafe.order.native.checker import NativeChecker
+from streamsafe.order.native.library import Library
 from streamsafe.order.pools import Block
-from streamsafe.runtime import host, sites
+from streamsafe.runtime import places as sites
 from streamsafe.runtime.blocks import device_blocks, pinned_blocks
-from streamsafe.runtime.fingerprints import fingerprints, overwritten
 from streamsafe.runtime.monitor import Monitor, current, local, named, rendered
 from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.pinned import arrays as host
+from streamsafe.runtime.pinned.contents import fingerprints, overwritten
 from streamsafe.runtime.session import StreamHazardError
+from streamsafe.toolchain import compiler as build
 
 VARIABLE = "STREAMSAFE_COMPILED"
 """Set to 0, the hooks in Python do everything."""
 
 HERE = Path(__file__).resolve().parent / "native"
-CORE = Path(build.__file__).resolve().parent
+PACKAGE = Path(build.__file__).resolve().parent.parent
+SHARED = [PACKAGE / "order" / "native", PACKAGE / "runtime" / "native"]
 
 Wrapped = Callable[..., Any]
 Make = Callable[[Any], Any]
@@ -61,7 +63,7 @@ class Hooks:
         if os.environ.get(VARIABLE) == "0":
             return
         try:
-            path = build.build_extension("hooks", HERE / "hooks.cpp", [HERE, CORE], what="CuPy's hooks")
+            path = build.build_extension("hooks", HERE / "hooks.cpp", [HERE, *SHARED], what="CuPy's hooks")
             loader = importlib.machinery.ExtensionFileLoader("hooks", str(path))
             spec = importlib.util.spec_from_file_location("hooks", path, loader=loader)
             assert spec is not None
@@ -139,17 +141,17 @@ class Hooks:
     # -- for the fingerprints, while a session lasts -----------------------------------------------------------------
 
     def watch(self, monitor: Monitor, stream: Hashable, address: int, size: int) -> None:
-        """See :meth:`streamsafe.runtime.fingerprints.Fingerprints.watch`."""
+        """See :meth:`streamsafe.runtime.pinned.contents.Fingerprints.watch`."""
         line = monitor.checker._line_ids.get(stream) if isinstance(monitor.checker, CuPyChecker) else None
         if line is not None:
             self.module.watch(line, address, size)
 
     def look_again(self) -> None:
-        """See :meth:`streamsafe.runtime.fingerprints.Fingerprints.check`."""
+        """See :meth:`streamsafe.runtime.pinned.contents.Fingerprints.check`."""
         self.module.look_again()
 
     def forget(self, start: int, stop: int) -> None:
-        """See :meth:`streamsafe.runtime.fingerprints.Fingerprints.forget`."""
+        """See :meth:`streamsafe.runtime.pinned.contents.Fingerprints.forget`."""
         self.module.forget(start, stop)
 
 

@@ -11,7 +11,7 @@ from cupy_backends.cuda.api import runtime
 
 from streamsafe.order.checker import CaptureMode
 from streamsafe.order.checker import Graph as CapturedGraph
-from streamsafe.runtime import sites
+from streamsafe.runtime import places as sites
 from streamsafe.runtime.cupy.state import order_lock, state, timeline
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches

@@ -14,9 +14,10 @@ import numpy
 from cupy import _util
 from cupy.cuda.device import get_device_id
 
-from streamsafe.runtime.cupy import memory, pinned, uses
+from streamsafe.runtime.cupy import memory, pinned
+from streamsafe.runtime.cupy import touches as uses
 from streamsafe.runtime.cupy.state import state, timeline, timeline_of_handle
-from streamsafe.runtime.frontend import loaded
+from streamsafe.runtime.library import loaded
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 

@@ -20,18 +20,18 @@ from cupy.cuda.device import get_device_id
 from cupy.cuda.function import Function, Module
 from cupy.cuda.memory import MemoryPointer
 
-from streamsafe.cuda import Parameter, Signature, Variable, base_name, signature
-from streamsafe.indexing import Spans, spans
-from streamsafe.kernel_source import SIZE, read
+from streamsafe.kernels.bodies import SIZE, read
+from streamsafe.kernels.elements import Spans, spans
+from streamsafe.kernels.signatures import Parameter, Signature, Variable, base_name, signature
 from streamsafe.order.memory import HOST
 from streamsafe.runtime.annotations import annotated, check_places, revision
 from streamsafe.runtime.blocks import pinned_blocks
-from streamsafe.runtime.cupy import uses
+from streamsafe.runtime.cupy import touches as uses
 from streamsafe.runtime.cupy.compiled import hooks
+from streamsafe.runtime.cupy.delay import delayed
 from streamsafe.runtime.cupy.interop import operand
-from streamsafe.runtime.cupy.perturb import delayed
 from streamsafe.runtime.cupy.state import MAJOR, OrderLock, order_lock, plain_pointer, state, timeline
-from streamsafe.runtime.cupy.uses import array_type, latest
+from streamsafe.runtime.cupy.touches import array_type, latest
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 

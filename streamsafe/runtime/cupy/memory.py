@@ -23,9 +23,10 @@ from cupy_backends.cuda.api import runtime
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block, Lease
 from streamsafe.runtime.blocks import device_blocks, pinned_blocks
-from streamsafe.runtime.cupy import pinned, uses
+from streamsafe.runtime.cupy import pinned
+from streamsafe.runtime.cupy import touches as uses
 from streamsafe.runtime.cupy.compiled import hooks
-from streamsafe.runtime.cupy.perturb import delayed
+from streamsafe.runtime.cupy.delay import delayed
 from streamsafe.runtime.cupy.state import (
     call_user_allocator,
     order_lock,
@@ -35,10 +36,10 @@ from streamsafe.runtime.cupy.state import (
     timeline_of_handle,
     user_allocator,
 )
-from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.monitor import NULL, Monitor
 from streamsafe.runtime.patches import Patches, StandIn
-from streamsafe.runtime.sites import capture
+from streamsafe.runtime.pinned.contents import fingerprints
+from streamsafe.runtime.places import capture
 
 _plain_add = MemoryPointer.__add__
 _plain = {
@@ -178,7 +179,7 @@ def refuse_in_capture(monitor: Monitor, queue: Hashable, operation: str) -> None
         StreamHazardError: the stream is capturing.
     """
     if monitor.checker.capturing(queue):
-        from streamsafe.runtime import sites
+        from streamsafe.runtime import places as sites
 
         conflict = monitor.checker.capture_violation(
             "sync-in-capture", queue, operation=operation, message=IN_CAPTURE, site=sites.capture(2)

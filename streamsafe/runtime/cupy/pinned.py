@@ -17,16 +17,19 @@ from cupy.cuda.pinned_memory import PinnedMemoryPointer, PinnedMemoryPool, is_me
 
 from streamsafe.order.memory import HOST
 from streamsafe.order.pools import Block
-from streamsafe.runtime import adopt, assignments, host, numpy_functions
 from streamsafe.runtime.blocks import pinned_blocks
-from streamsafe.runtime.cupy import uses
+from streamsafe.runtime.cupy import touches as uses
 from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.state import call_user_allocator, called_here, state, user_allocator
-from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.sites import capture
+from streamsafe.runtime.pinned import arrays as host
+from streamsafe.runtime.pinned import assignments
+from streamsafe.runtime.pinned import existing as adopt
+from streamsafe.runtime.pinned import functions as numpy_functions
+from streamsafe.runtime.pinned.contents import fingerprints
+from streamsafe.runtime.places import capture
 
 
 class PinnedReleaseNotifier:

@@ -15,11 +15,12 @@ from cupy_backends.cuda.api import driver
 from cupy_backends.cuda.api import runtime as private
 
 from streamsafe.order.memory import HOST
-from streamsafe.runtime.cupy import graphs, memory, pinned, streams, uses
+from streamsafe.runtime.cupy import graphs, memory, pinned, streams
+from streamsafe.runtime.cupy import touches as uses
 from streamsafe.runtime.cupy.state import order_lock, state, timeline_of_handle
-from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.monitor import NULL, PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.pinned.contents import fingerprints
 
 Call = Callable[[], Any]
 Hook = Callable[..., Any]

@@ -11,13 +11,14 @@ from cupy.cuda.stream import Event, Stream, _BaseStream
 
 from streamsafe.order.checker import Kind
 from streamsafe.order.hazard import Facts
-from streamsafe.runtime import names, sites
+from streamsafe.runtime import names
+from streamsafe.runtime import places as sites
 from streamsafe.runtime.cupy import pinned
 from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.state import order_lock, state, timeline
-from streamsafe.runtime.fingerprints import fingerprints
 from streamsafe.runtime.monitor import PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.pinned.contents import fingerprints
 
 Wrapped = Callable[..., Any]
 

@@ -1,4 +1,4 @@
-"""PyTorch's front end, as :class:`streamsafe.runtime.frontend.FrontEnd` describes it.
+"""PyTorch's front end, as :class:`streamsafe.runtime.library.FrontEnd` describes it.
 
 ``collect.cpp`` sees operators, streams and memory, :mod:`streamsafe.runtime.torch.hooks` what
 has no hook in C++, and :mod:`streamsafe.runtime.torch.watch` joins them to the session.
@@ -33,7 +33,7 @@ def install(patches: Patches) -> None:
     global _watch
     if _watch is not None or not _has_device():
         return
-    build = importlib.import_module(f"{__name__}.build")
+    build = importlib.import_module("streamsafe.toolchain.compiler")
     watch = importlib.import_module(f"{__name__}.watch").Watch(patches)
     try:
         watch.install()
@@ -59,7 +59,7 @@ def _without_native_code(patches: Patches, reason: str) -> Fallback | None:
 
 def _has_device() -> bool:
     """Whether there is something to watch: a CUDA build with a device, or a simulated one."""
-    simulate = sys.modules.get(f"{__name__}.simulate")
+    simulate = sys.modules.get("streamsafe.simulate.torch")
     if simulate is not None and simulate.is_active():
         return True
     torch = sys.modules["torch"]

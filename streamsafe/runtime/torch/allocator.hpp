@@ -6,7 +6,7 @@
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #endif
-#include "trace.hpp"
+#include "gpu_trace.hpp"
 
 namespace streamsafe {
 namespace memory {

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from streamsafe.order.capture import CaptureMode, Graph
-from streamsafe.runtime import sites
+from streamsafe.order.captures import CaptureMode, Graph
+from streamsafe.runtime import places as sites
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.replay import FOUND, written
-from streamsafe.runtime.torch.base import Base
 from streamsafe.runtime.torch.hooks.streams import event_of, handle_of
+from streamsafe.runtime.torch.objects import Base
+from streamsafe.runtime.traces import FOUND, written
 
 BEGINNINGS = {
     "cuBLAS": "`cublasCreate(handle)`",

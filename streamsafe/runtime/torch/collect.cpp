@@ -5,7 +5,7 @@
 #include "abi.hpp"
 #include "allocator.hpp"
 #include "lists.hpp"
-#include "trace.hpp"
+#include "gpu_trace.hpp"
 
 namespace streamsafe {
 

@@ -1,4 +1,4 @@
-// What operators do where their schemas say nothing or something wrong: one table for the collector in C++ (roles.hpp) and the
+// What operators do where their schemas say nothing or something wrong: one table for the collector in C++ (operators.hpp) and the
 // one in Python (fallback/roles.py). A line is MACRO("operator") or MACRO("operator", "more"); those not defined are nothing.
 
 // Look at shape and type only.

@@ -14,7 +14,7 @@
 #include <vector>
 #include "core.hpp"
 #include "frames.hpp"
-#include "roles.hpp"
+#include "operators.hpp"
 #ifdef WITH_CUDA
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>

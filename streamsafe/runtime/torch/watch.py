@@ -11,21 +11,23 @@ from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
-from streamsafe.native.library import Library
-from streamsafe.native.tape import Tape
 from streamsafe.order.fixes import COMMUNICATION
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import HOST, Region, Use
+from streamsafe.order.native.library import Library
+from streamsafe.order.native.tape import Tape
 from streamsafe.order.trace import Recorder
 from streamsafe.order.work import Backward
-from streamsafe.runtime import autograd, sites
+from streamsafe.runtime import autograd
+from streamsafe.runtime import places as sites
 from streamsafe.runtime.monitor import Monitor, local, rendered
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.session import StreamHazardError
-from streamsafe.runtime.torch import build, hooks
+from streamsafe.runtime.torch import hooks
 from streamsafe.runtime.torch.captures import Captures
-from streamsafe.runtime.torch.checker import TorchChecker
+from streamsafe.runtime.torch.core import TorchChecker
 from streamsafe.runtime.torch.hooks.interface import Use as HookUse
+from streamsafe.toolchain import torch as build
 
 INITIAL_GRADIENT = 1
 """A block's flag in the extension: it is a gradient that was given to a backward pass."""
@@ -37,7 +39,7 @@ def extension() -> tuple[Any, Library]:
     """The extension and its C functions, built at the first use; torch must be imported.
 
     Raises:
-        streamsafe.runtime.torch.build.BuildError: it cannot be built.
+        streamsafe.toolchain.torch.BuildError: it cannot be built.
         ImportError: it cannot be loaded.
     """
     global _loaded
@@ -74,7 +76,7 @@ def _pass_over(torch: Any, number: int) -> None:
 
 def _simulated(module: Any) -> None:
     """A simulated device calls the extension for its memory."""
-    simulate = sys.modules.get("streamsafe.runtime.torch.simulate")
+    simulate = sys.modules.get("streamsafe.simulate.torch")
     if simulate is not None and simulate.is_active():
         simulate._active.observe(module.block_callback())
 
@@ -97,7 +99,7 @@ class Watch(Captures):
         """Put the hooks in place.
 
         Raises:
-            streamsafe.runtime.torch.build.BuildError: the extension cannot be built.
+            streamsafe.toolchain.torch.BuildError: the extension cannot be built.
             ImportError: it cannot be loaded.
             OSError: likewise.
         """
@@ -129,7 +131,7 @@ class Watch(Captures):
         self._monitor = monitor
         patches.call(self.end)
         if monitor.host and "numpy" in sys.modules:
-            importlib.import_module("streamsafe.runtime.numpy_functions").begin(patches)
+            importlib.import_module("streamsafe.runtime.pinned.functions").begin(patches)
         if self._problem:
             self.note("self test", self._problem)
         torch = sys.modules["torch"]
@@ -221,7 +223,7 @@ class Watch(Captures):
         return sites.frames(self._extension.site(site)) if site else ()
 
     def _called(self, operation: int) -> tuple[Backward | None, int]:
-        """As :class:`streamsafe.native.tape.Tape` asks; the call's own place is the operation's there."""
+        """As :class:`streamsafe.order.native.tape.Tape` asks; the call's own place is the operation's there."""
         backward = self._backward(operation) if self._checker is not None else None
         if backward is None or self._checker is None:
             return None, 0

@@ -40,7 +40,7 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.config import Model
+    from streamsafe.project.settings import Model
 
 
 STEPS, LINKED_STEPS = 600, 2_000

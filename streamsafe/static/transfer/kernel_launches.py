@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamsafe.cuda import Signature, kernels
+from streamsafe.kernels.python import assigned_elements, has_constants, stored_through, waits
+from streamsafe.kernels.signatures import Signature, kernels
 from streamsafe.static import apis, fields, parts
 from streamsafe.static.facts import Assumed
-from streamsafe.static.kernels import assigned_elements, has_constants, stored_through, waits
 from streamsafe.static.launches import reached
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
@@ -208,7 +208,7 @@ class KernelLaunches(Part):
         return len([p for p in texts[0].split(",") if p.strip()])
 
     def signature(self, kernel: Opaque, st: State) -> Signature | None:
-        """What a raw kernel does with its parameters (see :mod:`streamsafe.cuda`)."""
+        """What a raw kernel does with its parameters (see :mod:`streamsafe.kernels.signatures`)."""
         texts = self.sources(kernel, st)
         for text in texts:
             found = kernels(text)

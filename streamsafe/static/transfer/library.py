@@ -36,7 +36,7 @@ from streamsafe.static.values import (
 )
 
 if TYPE_CHECKING:
-    from streamsafe.config import Model
+    from streamsafe.project.settings import Model
     from streamsafe.static.state import State
 
 

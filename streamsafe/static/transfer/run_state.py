@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from streamsafe.config import Models
 from streamsafe.order.symbolic import Carriers, Guard, Made
+from streamsafe.project.settings import Models
 from streamsafe.static.facts import Finding, Site, StreamTable
 from streamsafe.static.source import ClassUnit, FunctionUnit, SourceFile
 from streamsafe.static.state import Key, State

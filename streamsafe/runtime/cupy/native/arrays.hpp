@@ -1,4 +1,4 @@
-// The host's reads and writes of pinned NumPy arrays, as streamsafe/runtime/host.py says, and what CuPy's arrays take from
+// The host's reads and writes of pinned NumPy arrays, as streamsafe/runtime/pinned/arrays.py says, and what CuPy's arrays take from
 // and give to NumPy's.
 #pragma once
 #include "copies.hpp"

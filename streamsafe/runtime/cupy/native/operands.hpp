@@ -1,4 +1,4 @@
-// What an operation touches: arrays, pointers and pinned memory as the core's uses, as streamsafe/runtime/cupy/uses.py says.
+// What an operation touches: arrays, pointers and pinned memory as the core's uses, as streamsafe/runtime/cupy/touches.py says.
 #pragma once
 #include "state.hpp"
 

@@ -1,4 +1,4 @@
-// Samples of what asynchronous copies read from pinned memory, as streamsafe/runtime/fingerprints.py says: one that changed
+// Samples of what asynchronous copies read from pinned memory, as streamsafe/runtime/pinned/contents.py says: one that changed
 // before the host waited for the copy was overwritten.
 #pragma once
 #include <cstring>

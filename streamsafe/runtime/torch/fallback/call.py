@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamsafe.order.memory import Use
-from streamsafe.runtime.sites import Site
+from streamsafe.runtime.places import Site
 from streamsafe.runtime.torch.fallback.here import Pass
 from streamsafe.runtime.torch.fallback.roles import Operator, Role
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamsafe.order.memory import HOST, Use
 from streamsafe.runtime.monitor import Monitor
-from streamsafe.runtime.sites import Site
+from streamsafe.runtime.places import Site
 from streamsafe.runtime.torch.fallback.call import Call, Seen, Uses
 from streamsafe.runtime.torch.fallback.captured import Captured
 from streamsafe.runtime.torch.fallback.memory import Memory, use_of

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streamsafe.native.reports import AT_ONCE
 from streamsafe.order.hazard import quoted
+from streamsafe.order.native.reports import AT_ONCE
 from streamsafe.runtime.monitor import Monitor
-from streamsafe.runtime.sites import Site
+from streamsafe.runtime.places import Site
 from streamsafe.runtime.torch.fallback.call import Call, Uses
 from streamsafe.runtime.torch.fallback.roles import Role
 

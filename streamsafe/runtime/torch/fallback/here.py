@@ -10,9 +10,9 @@ from typing import Any
 
 from streamsafe.order.memory import Use
 from streamsafe.order.work import Backward, Work
-from streamsafe.runtime import sites
+from streamsafe.runtime import places as sites
 from streamsafe.runtime.monitor import local
-from streamsafe.runtime.sites import Site
+from streamsafe.runtime.places import Site
 
 
 class Here(threading.local):

@@ -17,7 +17,7 @@ from streamsafe.order.memory import HOST, Region, Use
 from streamsafe.order.pools import Block
 from streamsafe.runtime.autograd import GRADIENT, Gradients
 from streamsafe.runtime.monitor import Monitor, named
-from streamsafe.runtime.sites import Site
+from streamsafe.runtime.places import Site
 
 
 class Known(NamedTuple):

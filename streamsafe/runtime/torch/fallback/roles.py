@@ -1,4 +1,4 @@
-"""What an operator does to its arguments and results, from its schema and ``operators.h``. As ``roles.hpp`` has it."""
+"""What an operator does to its arguments and results, from its schema and ``operators.h``."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from streamsafe.order.fixes import COMMUNICATION
 from streamsafe.order.memory import HOST, Region, Use
-from streamsafe.runtime import autograd, sites
+from streamsafe.runtime import autograd
+from streamsafe.runtime import places as sites
 from streamsafe.runtime.monitor import PER_THREAD, Monitor
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.captures import Captures
@@ -25,7 +26,7 @@ from streamsafe.runtime.torch.fallback.memory import Memory
 from streamsafe.runtime.torch.fallback.mode import Modes
 from streamsafe.runtime.torch.fallback.roles import EXPLICIT, Operator, describe
 from streamsafe.runtime.torch.fallback.trace import listen
-from streamsafe.runtime.torch.hooks.host import span
+from streamsafe.runtime.torch.hooks.host_access import span
 from streamsafe.runtime.torch.hooks.interface import Use as HookUse
 
 UNSEEN = (
@@ -145,7 +146,7 @@ class Fallback(Captures):
         monitor.refine = lambda conflict: autograd.recorded(conflict, gradients)
         patches.call(self.end)
         if monitor.host and "numpy" in sys.modules:
-            importlib.import_module("streamsafe.runtime.numpy_functions").begin(patches)
+            importlib.import_module("streamsafe.runtime.pinned.functions").begin(patches)
         monitor.sessions[0].notes.append(UNSEEN.format(reason=self._reason))
         self._push()
         self._trace(True)
@@ -266,7 +267,7 @@ class Fallback(Captures):
 
     def _blocks(self, stream: int) -> bool:
         """Whether a stream waits for the default stream; where that is not known, it is taken to."""
-        simulate = sys.modules.get("streamsafe.runtime.torch.simulate")
+        simulate = sys.modules.get("streamsafe.simulate.torch")
         if simulate is not None and simulate.is_active():
             return int(simulate._active.stream_flags(stream)) != 1
         major = str(self._torch.version.cuda).partition(".")[0]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.torch.hooks import graphs, host, kernels, saved, steps, streams, threads
+from streamsafe.runtime.torch.hooks import graphs, kernels, steps, streams, threads
+from streamsafe.runtime.torch.hooks import host_access as host
+from streamsafe.runtime.torch.hooks import saved_tensors as saved
 from streamsafe.runtime.torch.hooks.interface import Collector, Use
 
 

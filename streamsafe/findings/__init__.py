@@ -1,0 +1,1 @@
+"""From conflicts to what is shown."""

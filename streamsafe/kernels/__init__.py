@@ -1,0 +1,1 @@
+"""What a kernel does with its parameters, read from its source."""

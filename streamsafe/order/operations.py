@@ -1,0 +1,322 @@
+"""A stream program as data: one dataclass for each verb of the checker. These are the lines of a trace.
+
+The fields are the verb's parameters under the same names. Keys of streams, events and threads must be ints, strings,
+booleans, None or tuples of these; sites are stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+from streamsafe.order.captures import CaptureMode, Graph
+from streamsafe.order.checker import Checker, Kind
+from streamsafe.order.hazard import Conflict, Frame
+from streamsafe.order.memory import Space, Use
+from streamsafe.order.pools import Owner
+from streamsafe.order.work import Backward, Work
+
+Site = tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One thing that happens. ``verb`` is the method of :class:`Checker` that it calls, and its name in a trace."""
+
+    verb: ClassVar[str]
+
+    def apply(self, checker: Checker, graphs: dict[int, Graph]) -> list[Conflict]:
+        """Let it happen; ``graphs`` holds the graphs captured so far by their number."""
+        arguments = self.arguments()
+        if "graph" in arguments:
+            arguments["graph"] = graphs[arguments["graph"]]
+        if arguments.pop("happened", True) is False:
+            arguments["veto"] = lambda _: True
+        result = getattr(checker, self.verb)(**arguments)
+        if isinstance(result, Graph):
+            graphs[result.key] = result
+            return result.conflicts
+        if isinstance(result, Conflict):
+            return [result]
+        return result if isinstance(result, list) else []
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream(Operation):
+    verb = "stream"
+    key: Hashable
+    device: Space = 0
+    kind: Kind = "non-blocking"
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFunction(Operation):
+    verb = "host_function"
+    stream: Hashable
+    function: Hashable
+    host: Hashable = None
+    site: Site = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyStream(Operation):
+    verb = "destroy_stream"
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event(Operation):
+    verb = "event"
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyEvent(Operation):
+    verb = "destroy_event"
+    key: Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Operation):
+    verb = "record"
+    event: Hashable
+    stream: Hashable
+    host: Hashable = None
+    site: Site = ()
+    external: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait(Operation):
+    verb = "wait"
+    stream: Hashable
+    event: Hashable
+    host: Hashable = None
+    site: Site = ()
+    external: bool = False
+    implicit: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynchronizeStream(Operation):
+    verb = "synchronize_stream"
+    stream: Hashable
+    host: Hashable = None
+    site: Site = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynchronizeEvent(Operation):
+    verb = "synchronize_event"
+    event: Hashable
+    host: Hashable = None
+    site: Site = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynchronizeDevice(Operation):
+    verb = "synchronize_device"
+    device: Space
+    host: Hashable = None
+    site: Site = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedStream(SynchronizeStream):
+    verb = "completed_stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletedEvent(SynchronizeEvent):
+    verb = "completed_event"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostEdge(Operation):
+    verb = "host_edge"
+    source: Hashable
+    target: Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetCarrier(Operation):
+    verb = "forget_carrier"
+    carrier: Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAccess(Operation):
+    verb = "host_access"
+    reads: tuple[Use, ...] = ()
+    writes: tuple[Use, ...] = ()
+    operation: str
+    host: Hashable = None
+    site: Site = ()
+    happened: bool = True
+    backward: Backward | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        arguments = Operation.arguments(self)
+        backward = arguments.pop("backward")
+        if backward is not None:
+            arguments["operation"] = Work(self.operation, backward)
+        return arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access(HostAccess):
+    verb = "access"
+    stream: Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocate(Operation):
+    verb = "allocate"
+    space: Space
+    start: int
+    size: int
+    stream: Hashable = None
+    owner: Owner
+    host: Hashable = None
+    site: Site = ()
+    name: str = ""
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Free(Operation):
+    verb = "free"
+    space: Space
+    start: int
+    site: Site = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordStream(Operation):
+    verb = "record_stream"
+    start: int
+    stream: Hashable
+    space: Space | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseBlock(Operation):
+    verb = "release_block"
+    space: Space
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureBegin(Operation):
+    verb = "capture_begin"
+    stream: Hashable
+    mode: CaptureMode = "relaxed"
+    private_pool: bool = False
+    pool: Hashable = None
+    host: Hashable = None
+    site: Site = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureEnd(Operation):
+    verb = "capture_end"
+    stream: Hashable
+    host: Hashable = None
+    site: Site = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureViolation(Operation):
+    verb = "capture_violation"
+    violation: str
+    stream: Hashable
+    operation: str
+    message: str = ""
+    site: Site = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay(Operation):
+    verb = "replay"
+    graph: int
+    stream: Hashable
+    operation: str = "launch"
+    host: Hashable = None
+    site: Site = ()
+    happened: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish(Operation):
+    verb = "finish"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark(Operation):
+    """Something a front end wants to find again in a trace (a suppression, an annotation). It orders nothing."""
+
+    verb = "mark"
+    name: str
+    data: Literal[None] | bool | int | str | tuple[object, ...] = None
+
+    def apply(self, checker: Checker, graphs: dict[int, Graph]) -> list[Conflict]:
+        return []
+
+
+OPERATIONS: dict[str, type[Operation]] = {
+    each.verb: each
+    for each in (
+        Stream,
+        HostFunction,
+        DestroyStream,
+        Event,
+        DestroyEvent,
+        Record,
+        Wait,
+        SynchronizeStream,
+        SynchronizeEvent,
+        SynchronizeDevice,
+        CompletedStream,
+        CompletedEvent,
+        HostEdge,
+        ForgetCarrier,
+        HostAccess,
+        Access,
+        Allocate,
+        Free,
+        RecordStream,
+        ReleaseBlock,
+        CaptureBegin,
+        CaptureEnd,
+        CaptureViolation,
+        Replay,
+        Finish,
+        Mark,
+    )
+}
+"""The operations by the name they have in a trace."""
+
+
+class Program:
+    """A stream program that is being run: a checker, and its graphs by number."""
+
+    def __init__(self, *, threads: bool = False) -> None:
+        self.checker = Checker(threads=threads, render=lambda site: site if isinstance(site, tuple) else ())
+        self._graphs: dict[int, Graph] = {}
+
+    def apply(self, operation: Operation) -> list[Conflict]:
+        """Let one operation happen. Raises KeyError when it mentions a stream or graph that nothing introduced."""
+        return operation.apply(self.checker, self._graphs)
+
+
+def run(operations: Iterable[Operation], *, threads: bool = False) -> list[Conflict]:
+    """All conflicts of a stream program, in the order in which they occur; the latent ones where it says finish."""
+    program = Program(threads=threads)
+    return [conflict for operation in operations for conflict in program.apply(operation)]

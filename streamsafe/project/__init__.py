@@ -1,0 +1,1 @@
+"""The project that is checked: its settings, files, text and suppressions."""

@@ -1,0 +1,1 @@
+"""C++ that all front ends of the run-time half share."""

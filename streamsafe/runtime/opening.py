@@ -1,0 +1,187 @@
+"""Opening and closing sessions: one monitor for all that are nested, and hooks that look whether there is one.
+
+A library's hooks are put in place once, when a session opens or, if the library is imported later, then. They stay: to
+open or to close a session changes what they look at.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from streamsafe.order.checker import Checker
+from streamsafe.order.trace import Recorder, Trace
+from streamsafe.runtime.imports import after_import, imported
+from streamsafe.runtime.library import FrontEnd, UnsupportedError, known
+from streamsafe.runtime.monitor import Monitor, current, rendered
+from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.session import Host, Session
+
+_lock = threading.RLock()
+_hooked: list[FrontEnd] = []
+_unhooked: list[FrontEnd] | None = None
+"""The libraries whose hooks are not in place; None before the first session."""
+
+FREE_THREADED = (
+    "sanitize() cannot watch a free-threaded interpreter that runs without its global lock: set PYTHON_GIL=1"
+)
+SUBINTERPRETER = "sanitize() cannot watch a subinterpreter: open the session in the main one"
+
+
+def hold() -> None:
+    """Has the hooks put in place, now or when a library is imported; pinned arrays are watched from now on.
+
+    Raises:
+        streamsafe.runtime.library.UnsupportedError: a library is loaded in a version that is not supported.
+        RuntimeError: the interpreter is not supported.
+    """
+    with _lock:
+        _hook()
+        current.holders += 1
+
+
+def release() -> None:
+    """Ends what :func:`hold` began. The hooks stay."""
+    with _lock:
+        current.holders -= 1
+
+
+def _hook() -> None:
+    """Puts the hooks of the libraries that are loaded in place."""
+    global _unhooked
+    if _unhooked is None:
+        refuse_interpreter()
+        _unhooked = known()
+        for library in _unhooked:
+            if imported(library.PACKAGES[0]) is None:
+                after_import(library.PACKAGES[0], partial(_imported, library))
+    for library in list(_unhooked) if _unhooked else ():
+        if imported(library.PACKAGES[0]) is not None:
+            _install(library)
+
+
+def _install(library: FrontEnd) -> None:
+    if _unhooked is None or library not in _unhooked:
+        return
+    patches = Patches()
+    try:
+        library.install(patches)
+    except BaseException:
+        patches.restore()
+        raise
+    _unhooked.remove(library)
+    _hooked.append(library)
+
+
+def _imported(library: FrontEnd, module: ModuleType) -> None:
+    """A library's own code has run; nobody has used it yet."""
+    with _lock:
+        monitor = current.monitor
+        try:
+            _install(library)
+        except UnsupportedError:
+            if monitor is not None or current.holders:
+                raise
+            return
+        if monitor is not None:
+            library.begin(monitor, monitor.sessions[0]._patches)
+
+
+def refuse_interpreter() -> None:
+    """Refuses an interpreter in which the hooks would not hold.
+
+    Raises:
+        RuntimeError: it is a subinterpreter, or runs without a global lock.
+    """
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        raise RuntimeError(FREE_THREADED)
+    import ctypes
+
+    here = ctypes.pythonapi.PyInterpreterState_Get
+    main = ctypes.pythonapi.PyInterpreterState_Main
+    here.restype = main.restype = ctypes.c_void_p
+    if here() != main():
+        raise RuntimeError(SUBINTERPRETER)
+
+
+def enter(session: Session, *, threads: bool = False, host: Host = True, trace: Any = None) -> None:
+    """Opens a session, inside the open one if there is one.
+
+    Raises:
+        streamsafe.runtime.library.UnsupportedError: a library is loaded in a version that is not supported.
+        RuntimeError: the current stream is being captured, or the interpreter is not supported.
+    """
+    with _lock:
+        monitor = current.monitor
+        if monitor is not None:
+            monitor.sessions.append(session)
+            return
+        _hook()
+        for library in _hooked:
+            library.refuse()
+        if trace is None:
+            engine = None if threads else _engine()
+            monitor = Monitor(threads=threads, host=host, checker=engine)
+        else:
+            recording = Trace(trace, threads=threads, directory=os.getcwd())
+            recorder = Recorder(recording.write, threads=threads, render=rendered)
+            monitor = Monitor(threads=threads, host=host, checker=recorder, mark=recording.mark)
+        monitor.sessions.append(session)
+        try:
+            for library in _hooked:
+                library.begin(monitor, session._patches)
+            _thread_edges(monitor, session._patches)
+        except BaseException:
+            session._patches.restore()
+            raise
+        current.monitor = monitor
+
+
+def _engine() -> Checker | None:
+    """The engine of the first library that has one of its own."""
+    for library in _hooked:
+        engine = library.engine()
+        if engine is not None:
+            return engine
+    return None
+
+
+def _thread_edges(monitor: Monitor, patches: Patches) -> None:
+    import streamsafe.runtime.threads as thread_edges
+
+    thread_edges.begin(monitor, patches)
+
+
+def leave(session: Session) -> None:
+    """Closes a session; the outermost one ends the program."""
+    with _lock:
+        monitor = current.monitor
+        if monitor is None or session not in monitor.sessions:
+            session._patches.restore()  # a forked child leaves what its parent has entered
+            return
+        session.notes.extend(text.format(count) for text, count in sorted(monitor.unseen.items()))
+        if len(monitor.sessions) > 1:
+            monitor.sessions.remove(session)
+            return
+        try:
+            monitor.finish()
+        finally:
+            current.monitor = None
+            monitor.sessions.remove(session)
+            session._patches.restore()
+
+
+def _forget() -> None:
+    """In a forked child, and when the interpreter ends: nothing listens any more."""
+    global _lock
+    _lock = threading.RLock()
+    current.monitor = None
+
+
+os.register_at_fork(after_in_child=_forget)
+atexit.register(_forget)

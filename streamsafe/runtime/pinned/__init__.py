@@ -1,0 +1,1 @@
+"""The host's reads and writes of pinned memory."""

@@ -1,0 +1,1 @@
+"""CUDA without a GPU. Knows no sanitizer."""

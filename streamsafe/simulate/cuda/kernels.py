@@ -1,0 +1,231 @@
+"""Modules, functions and kernel parameters.
+
+A simulated module keeps the source it was "compiled" from. A launch reads its own argument block with it: which
+parameters are device memory, and which of them the kernel may write. Memory that a kernel may write is not known
+afterwards. Only CuPy's own copy and fill kernels run (see :mod:`streamsafe.simulate.cuda.moves`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy
+
+_GLOBAL = re.compile(
+    r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(?P<name>\w+|<lambda>)\s*\("
+)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_CARRAY = re.compile(r"\bCArray\s*<\s*(?P<dtype>[\w:\s]+(?:<\w+>)?)\s*,\s*(?P<ndim>\d+)\s*(?:,[^<>]*)?>")
+# What CuPy's generated sources call the dtypes.
+DTYPES: dict[str, numpy.dtype[Any]] = {
+    name: numpy.dtype(code)
+    for name, code in {
+        "bool": "?",
+        "char": "i1",
+        "signed char": "i1",
+        "unsigned char": "u1",
+        "short": "i2",
+        "unsigned short": "u2",
+        "int": "i4",
+        "unsigned int": "u4",
+        "long": "i8",
+        "unsigned long": "u8",
+        "long long": "i8",
+        "unsigned long long": "u8",
+        "float16": "f2",
+        "float": "f4",
+        "double": "f8",
+        "complex<float>": "c8",
+        "complex<double>": "c16",
+        "thrust::complex<float>": "c8",
+        "thrust::complex<double>": "c16",
+    }.items()
+}
+_WIDEST = 16
+_POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One kernel parameter that refers to memory.
+
+    Attributes:
+        index: position in the parameter list.
+        ndim: dimensions of a CuPy ``CArray``, or None for a plain pointer.
+        dtype: element type of a ``CArray``; None where it is not one of CuPy's.
+        reads: declared const: the kernel only reads it.
+    """
+
+    index: int
+    ndim: int | None
+    dtype: numpy.dtype[Any] | None
+    reads: bool
+
+
+def _split(text: str, start: int) -> list[str]:
+    """Return the parameters of the list that opens just before ``start``."""
+    parts, depth, begin = [], 0, start
+    for at in range(start, len(text)):
+        character = text[at]
+        if character in "(<[":
+            depth += 1
+        elif character in ">]" or (character == ")" and depth):
+            depth -= 1
+        elif character in ",)" and not depth:
+            parts.append(text[begin:at].strip())
+            begin = at + 1
+            if character == ")":
+                break
+    return [part for part in parts if part and part != "void"]
+
+
+def _memory(declared: list[str]) -> list[Parameter]:
+    found = []
+    for index, text in enumerate(declared):
+        array = _CARRAY.search(text)
+        if array is not None:
+            dtype = DTYPES.get(" ".join(array["dtype"].split()))
+            found.append(Parameter(index, int(array["ndim"]), dtype, text.startswith("const ")))
+        elif "*" in text:
+            before = text[: text.index("*")]
+            found.append(Parameter(index, None, None, "const" in before.split()))
+    return found
+
+
+@dataclass(slots=True)
+class Module:
+    """One loaded module.
+
+    Attributes:
+        source: CUDA source when it was compiled here, None for a binary.
+        variables: device addresses of its global variables by name.
+        functions: handles of the functions taken from it.
+    """
+
+    source: str | None
+    variables: dict[str, int] = field(default_factory=dict)
+    functions: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Function:
+    """One kernel.
+
+    Attributes:
+        name: as it was asked for.
+        parameters: its memory parameters; None when there is no source to tell.
+        scalar: dtype of its first parameter if that is a number.
+        moves: one of CuPy's own copy and fill kernels, which run.
+        attributes: set by ``cuFuncSetAttribute``.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...] | None
+    scalar: numpy.dtype[Any] | None = None
+    moves: bool = False
+    attributes: dict[int, int] = field(default_factory=dict)
+
+
+# The whole work of CuPy's copy and fill kernels, as it generates them.
+_MOVES = re.compile(
+    r"out0 = in0\s*;\s*_raw_out0\[_ind\.get\(\)\] = out0|T &y = _raw_y\[_ind\.get\(\)\];\s*y = x;"
+)
+
+
+def function(source: str | None, name: str) -> Function:
+    """Return what CUDA source says of ``__global__ void name(...)``; no source says nothing."""
+    declared = None if source is None else _declaration(source, name)
+    if declared is None or source is None:
+        return Function(name, None)
+    scalar = re.fullmatch(r"const ([\w:<> ]+) \w+", declared[0]) if declared else None
+    return Function(
+        name,
+        tuple(_memory(declared)),
+        scalar=DTYPES.get(scalar[1]) if scalar else None,
+        moves=name.startswith(("cupy_copy__", "cupy_fill")) and _MOVES.search(source) is not None,
+    )
+
+
+def _declaration(source: str, name: str) -> list[str] | None:
+    # A template is asked for as "name<float>", a namespace member as "space::name"; a fused lambda is "<lambda>".
+    head = re.match(r"[\w:]+", name)
+    wanted = head[0].rsplit("::", 1)[-1] if head else name
+    text = _COMMENT.sub(" ", source)
+    for match in _GLOBAL.finditer(text):
+        if match["name"] == wanted:
+            return _split(text, match.end())
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Memory that a kernel argument refers to: first byte, and bytes or None when only its start is known."""
+
+    pointer: int
+    size: int | None
+    reads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A ``CArray`` argument: {data, size, shape[ndim], strides[ndim]}, strides in bytes."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: numpy.dtype[Any] | None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """First byte, and number of bytes up to the end of the last element."""
+        if not self.size:
+            return self.pointer, 0
+        steps = [(extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True)]
+        first = self.pointer + sum(step for step in steps if step < 0)
+        last = self.pointer + sum(step for step in steps if step > 0)
+        return first, last - first + (self.dtype.itemsize if self.dtype is not None else _WIDEST)
+
+
+def argument(arguments: int, index: int) -> int:
+    """Return the address of one argument's value, from the array of pointers to them (``kernelParams``)."""
+    return ctypes.c_void_p.from_address(arguments + index * _POINTER_BYTES).value or 0
+
+
+def view(arguments: int, parameter: Parameter) -> View:
+    """Read a ``CArray`` argument."""
+    value, ndim = argument(arguments, parameter.index), parameter.ndim or 0
+    pointer = ctypes.c_void_p.from_address(value).value or 0
+    numbers = (ctypes.c_ssize_t * (1 + 2 * ndim)).from_address(value + _POINTER_BYTES)
+    return View(pointer, tuple(numbers[1 : 1 + ndim]), tuple(numbers[1 + ndim :]), parameter.dtype)
+
+
+def regions(function: Function, arguments: int) -> list[Region]:
+    """Read the memory arguments of a launch.
+
+    Args:
+        function: the kernel.
+        arguments: address of the array of pointers to argument values.
+    """
+    found: list[Region] = []
+    if not function.parameters or not arguments:
+        return found
+    for parameter in function.parameters:
+        value = argument(arguments, parameter.index)
+        pointer = ctypes.c_void_p.from_address(value).value if value else None
+        if not pointer:
+            continue
+        if parameter.ndim is None:
+            found.append(Region(pointer, None, parameter.reads))
+        else:
+            first, size = view(arguments, parameter).extent
+            found.append(Region(first, size, parameter.reads))
+    return found

@@ -1,0 +1,135 @@
+"""The simulated runtimes of a process: CuPy's, and PyTorch's device, each where its library is installed."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from streamsafe.simulate.torch import Device
+
+
+class SimulationUnavailable(RuntimeError):
+    """Nothing can be simulated here; the message says why."""
+
+
+class Simulated(Protocol):
+    """A simulated runtime."""
+
+    def summary(self) -> object:
+        """What it did and what it could not, as text."""
+
+    def used(self) -> bool:
+        """Whether the program had work for it."""
+
+
+class Simulations:
+    """All simulated runtimes of this process.
+
+    Args:
+        devices: how many devices each has.
+    """
+
+    def __init__(self, devices: int) -> None:
+        self.devices = devices
+        self._parts: list[Simulated] = []
+        self._notes: list[str] = []
+
+    def summary(self) -> str:
+        """What they did and what they could not."""
+        used = [part for part in self._parts if part.used()] or self._parts
+        return "\n".join([*(str(part.summary()) for part in used), *self._notes])
+
+    def add(self, part: Simulated) -> None:
+        """One more simulated runtime."""
+        self._parts.append(part)
+
+    def share(self, device: Device) -> None:
+        """CuPy's runtime knows the memory and the streams of PyTorch's device."""
+        for part in self._parts:
+            if not isinstance(part, type(device)):
+                part.share(device.memory_of, device.stream_flags)  # type: ignore[attr-defined]
+        self._parts.append(device)
+
+    def note(self, text: str) -> None:
+        """Something that is not simulated, and why."""
+        self._notes.append(text)
+        print(f"streamsafe: {text}", file=sys.stderr, flush=True)
+
+
+def install(devices: int) -> Simulations:
+    """Puts a simulated runtime under CuPy, at once, and under PyTorch, when the program imports it.
+
+    Args:
+        devices: how many devices each has.
+
+    Raises:
+        SimulationUnavailable: neither library is installed, or the one that is cannot be simulated.
+        ValueError: arguments out of range, or a second call that asks for another number of devices.
+    """
+    if devices < 1:
+        raise ValueError("a simulated machine has at least one device")
+    simulations = Simulations(devices)
+    torch, cupy = _is_installed("torch"), _is_installed("cupy")
+    if not torch and not cupy:
+        raise SimulationUnavailable(
+            "neither CuPy nor PyTorch is installed here: pip install cupy-cuda12x, or a CPU build of torch "
+            "(no GPU is needed)"
+        )
+    if cupy:
+        _install_cupy(simulations)
+    if torch:
+        _install_torch(simulations)
+    return simulations
+
+
+def _is_installed(name: str) -> bool:
+    return name in sys.modules or importlib.util.find_spec(name) is not None
+
+
+def _install_cupy(simulations: Simulations) -> None:
+    try:
+        from streamsafe.simulate import cuda as simulate
+    except ImportError as error:
+        raise SimulationUnavailable(str(error)) from error
+    try:
+        simulations.add(simulate.install(simulations.devices))
+    except simulate.SimulationUnavailable as error:
+        raise SimulationUnavailable(str(error)) from error
+
+
+def _install_torch(simulations: Simulations) -> None:
+    from streamsafe.simulate import torch as simulate
+
+    if simulate.is_active():
+        simulations.add(simulate.install(simulations.devices))
+    elif "torch" in sys.modules:
+        simulations.note("torch is not simulated: it was imported before")
+    else:
+        sys.meta_path.insert(0, _BeforeTorch(simulations))
+
+
+class _BeforeTorch(importlib.abc.MetaPathFinder):
+    """Puts the simulated device in place when ``import torch`` begins, and finds nothing."""
+
+    def __init__(self, simulations: Simulations) -> None:
+        self._simulations = simulations
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        from streamsafe.simulate import torch as simulate
+
+        try:
+            self._simulations.share(simulate.install(self._simulations.devices))
+        except simulate.SimulationUnavailable as error:
+            self._simulations.note(f"torch is not simulated: {error}")
+        return None

@@ -1,0 +1,107 @@
+"""A simulated CUDA device under a CPU build of PyTorch, so that programs for a GPU run on a machine without one.
+
+torch's dispatcher, autograd engine, Python API and GPU trace are the real ones. Operators compute, on host memory, in
+the calling thread, when they are called: the values of a program never depend on a race, its order does.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from streamsafe.simulate.torch.device import Device
+from streamsafe.simulate.torch.limits import NotSimulated
+from streamsafe.simulate.torch.names import complete
+from streamsafe.toolchain.torch import SIMULATED_DEVICE, BuildError, build
+from streamsafe.toolchain.torch_installed import TorchUnavailable, installed
+
+MOST_DEVICES = 16
+
+
+class SimulationUnavailable(RuntimeError):
+    """There can be no simulated device in this process; the message says why."""
+
+
+_active: Device | None = None
+
+
+def is_active() -> bool:
+    """Whether torch runs on the simulated device in this process."""
+    return _active is not None
+
+
+def install(devices: int = 1) -> Device:
+    """Put a simulated CUDA device under torch. It must not have been imported; a second call returns the first device.
+
+    Args:
+        devices: how many devices the machine has, at most 16.
+
+    Raises:
+        SimulationUnavailable: torch was imported before, is not installed, is a CUDA build, or the device cannot be
+            built.
+        ValueError: arguments out of range, or a second call that asks for more devices.
+    """
+    global _active
+    if not 1 <= devices <= MOST_DEVICES:
+        raise ValueError(f"the simulated machine has 1 to {MOST_DEVICES} devices, not {devices}")
+    if _active is not None:
+        if devices > _active.device_count():
+            raise ValueError(
+                f"the simulated device was installed with {_active.device_count()} device(s), not {devices}"
+            )
+        return _active
+    if "torch" in sys.modules:
+        raise SimulationUnavailable(
+            "torch was imported before the simulated CUDA device: it must be installed first"
+        )
+    try:
+        torch = installed()
+        if torch.cuda or torch.hip:
+            raise SimulationUnavailable(
+                f"PyTorch {torch.version} is built for {'CUDA' if torch.cuda else 'ROCm'}: the simulated device needs "
+                "a CPU build (pip install torch --index-url https://download.pytorch.org/whl/cpu)"
+            )
+        device = Device(build(SIMULATED_DEVICE))
+    except (TorchUnavailable, BuildError) as error:
+        raise SimulationUnavailable(str(error)) from error
+    device.set_device_count(devices)
+    sys.meta_path.insert(0, _Finder(device))
+    _active = device
+    return device
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Completes ``torch._C`` as soon as it is there: ``torch.cuda`` looks at it when it is imported."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "torch._C":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _Loader(name, spec.origin, self._device)
+        return spec
+
+
+class _Loader(importlib.machinery.ExtensionFileLoader):
+    def __init__(self, name: str, path: str, device: Device) -> None:
+        super().__init__(name, path)
+        self._device = device
+
+    def exec_module(self, module: Any) -> None:
+        super().exec_module(module)
+        complete(module, self._device)
+
+
+__all__ = ["Device", "NotSimulated", "SimulationUnavailable", "install", "is_active"]

@@ -1,0 +1,1 @@
+"""A trace as a picture."""
