@@ -73,7 +73,7 @@ def test_documentation(rule: Rule) -> None:
     assert text.startswith(f"{rule.code} {rule.name}\n")
     assert [line for line in text.split("\n") if line in headings] == headings
     assert text.count("```python\n") == 2
-    assert type(rule).__module__ == f"streamsafe.rules.{rule.name.replace('-', '_')}"
+    assert type(rule).__module__ == f"streamsafe.rules.{rule.code.lower()}_{rule.name.replace('-', '_')}"
 
 
 @by_code(RULES)
