@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import libcst as cst
 
-from streamsafe.static import apis
+from streamsafe.apis import names as apis
 from streamsafe.static.nodes import FIELDS
 
 _INNER: dict[type[cst.CSTNode], tuple[str, ...]] = {

@@ -10,8 +10,9 @@ from collections.abc import Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import partial
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import Made, Order
-from streamsafe.static import apis, autograd, callers, fields, sequences, stream_terms
+from streamsafe.static import autograd, callers, fields, sequences, stream_terms
 from streamsafe.static.autograd import GRADIENT_MADE
 from streamsafe.static.facts import (
     AGAIN,

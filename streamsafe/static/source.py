@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from streamsafe.apis import names as apis
 from streamsafe.project.text import NESTED, SourceError, parse
-from streamsafe.static import apis, stream_terms
+from streamsafe.static import stream_terms
 from streamsafe.static.owners import Owners
 from streamsafe.static.stream_terms import last_name
 

@@ -26,7 +26,7 @@ from threading import Thread
 
 import numpy
 
-from streamsafe.static import apis
+from streamsafe.apis import names as apis
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import streamsafe.static
-from streamsafe.static import apis
+from streamsafe.apis import names as apis
 from streamsafe.static.interpreter import PARTS, VERBS, Interpreter
 from streamsafe.static.source import SourceFile
 from streamsafe.static.transfer.part import Part

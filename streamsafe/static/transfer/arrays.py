@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order import edges
 from streamsafe.order.symbolic import HOST, Guard
-from streamsafe.static import apis, fields, parts
+from streamsafe.static import fields, parts
 from streamsafe.static.facts import AMBIENT, Assumed
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from streamsafe.apis import names as apis
 from streamsafe.order.edges import Edge
-from streamsafe.static import apis, fields, hints
+from streamsafe.static import fields, hints
 from streamsafe.static.concrete import spelled
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part

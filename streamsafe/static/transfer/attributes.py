@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS, Accesses
-from streamsafe.static import apis, element_keys, fields, hints, parts
+from streamsafe.static import element_keys, fields, hints, parts
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import GRADIENTS, MAIN_GRADIENTS
 from streamsafe.static.state import State

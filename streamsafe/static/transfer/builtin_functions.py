@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.static import apis, element_keys, fields, parts, sequences
+from streamsafe.apis import names as apis
+from streamsafe.static import element_keys, fields, parts, sequences
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part

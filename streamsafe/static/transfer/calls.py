@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, fields, hints, sequences
+from streamsafe.static import fields, hints, sequences
 from streamsafe.static.concrete import spelled
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from streamsafe.static import apis, concrete
+from streamsafe.apis import names as apis
+from streamsafe.static import concrete
 from streamsafe.static.source import ClassUnit, FunctionUnit, MethodSlice, Slice
 from streamsafe.static.state import State
 from streamsafe.static.stream_terms import COMMON_METHODS

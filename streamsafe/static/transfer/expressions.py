@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete, fields, operators
+from streamsafe.static import concrete, fields, operators
 from streamsafe.static.source import ClassUnit, FunctionUnit
 from streamsafe.static.state import State, is_falsy
 from streamsafe.static.transfer.part import Part

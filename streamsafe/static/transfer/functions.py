@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import HOST
-from streamsafe.static import apis, element_keys, fields, hints, sequences, stream_terms
+from streamsafe.static import element_keys, fields, hints, sequences, stream_terms
 from streamsafe.static.facts import AMBIENT, COPIES, EXHAUSTED
 from streamsafe.static.source import Definition, FunctionUnit
 from streamsafe.static.state import State

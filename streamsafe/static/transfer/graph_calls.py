@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from streamsafe.static import apis, fields
+from streamsafe.apis import names as apis
+from streamsafe.static import fields
 from streamsafe.static.facts import AMBIENT
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, fields, parts
+from streamsafe.static import fields, parts
 from streamsafe.static.facts import BUCKET, GRADIENTS, PARAMETER, PASS, Site
 from streamsafe.static.source import ClassUnit
 from streamsafe.static.state import Ordered, State

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from streamsafe.apis import names as apis
 from streamsafe.kernels.python import assigned_elements, has_constants, stored_through, waits
 from streamsafe.kernels.signatures import Signature, kernels
-from streamsafe.static import apis, fields, parts
+from streamsafe.static import fields, parts
 from streamsafe.static.facts import Assumed
 from streamsafe.static.launches import reached
 from streamsafe.static.state import State

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, fields
+from streamsafe.static import fields
 from streamsafe.static.facts import Assumed
 from streamsafe.static.state import State
 from streamsafe.static.transfer.devices import CURRENT, as_device

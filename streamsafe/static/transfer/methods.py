@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from streamsafe.static import apis, element_keys, fields, parts
+from streamsafe.apis import names as apis
+from streamsafe.static import element_keys, fields, parts
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part
 from streamsafe.static.transfer.tensor_methods import _TENSOR_METHODS, HOOK_REGISTRATIONS

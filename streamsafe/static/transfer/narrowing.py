@@ -6,8 +6,9 @@ from collections.abc import Callable, Hashable
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS, HOST
-from streamsafe.static import apis, concrete, element_keys, fields, parts, sequences
+from streamsafe.static import concrete, element_keys, fields, parts, sequences
 from streamsafe.static.operators import count_test
 from streamsafe.static.state import Key, State
 from streamsafe.static.transfer.part import Part

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete, fields
+from streamsafe.static import concrete, fields
 from streamsafe.static.facts import Site
 from streamsafe.static.state import State
 from streamsafe.static.transfer.call_stack import MODULE

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, concrete, fields
+from streamsafe.static import concrete, fields
 from streamsafe.static.facts import AMBIENT
 from streamsafe.static.state import State
 from streamsafe.static.transfer.devices import CURRENT

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS, Guard
-from streamsafe.static import apis, fields
+from streamsafe.static import fields
 from streamsafe.static.concrete import sizes
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part

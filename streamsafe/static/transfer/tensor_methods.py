@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, fields, hints, parts
+from streamsafe.static import fields, hints, parts
 from streamsafe.static.concrete import spelled
 from streamsafe.static.state import State
 from streamsafe.static.transfer import advice

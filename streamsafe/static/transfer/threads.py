@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from streamsafe.apis import names as apis
 from streamsafe.order.edges import Edge
 from streamsafe.order.symbolic import ALWAYS, HOST
-from streamsafe.static import apis, fields, sequences
+from streamsafe.static import fields, sequences
 from streamsafe.static.facts import Site
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part

@@ -7,7 +7,8 @@ from typing import Any
 
 import libcst as cst
 
-from streamsafe.static import apis, fields, hints, sequences
+from streamsafe.apis import names as apis
+from streamsafe.static import fields, hints, sequences
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import INITIAL, LOADER, PASS, Assumed
 from streamsafe.static.state import State

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import ALWAYS
-from streamsafe.static import apis, element_keys, fields, hints, parts
+from streamsafe.static import element_keys, fields, hints, parts
 from streamsafe.static.facts import BUCKET, GRADIENTS
 from streamsafe.static.state import State
 from streamsafe.static.transfer.part import Part

@@ -6,8 +6,9 @@ from collections.abc import Hashable
 
 import libcst as cst
 
+from streamsafe.apis import names as apis
 from streamsafe.order.symbolic import Guard
-from streamsafe.static import apis, fields, hints
+from streamsafe.static import fields, hints
 from streamsafe.static.concrete import spelled
 from streamsafe.static.facts import Assumed
 from streamsafe.static.state import State

@@ -1,0 +1,1 @@
+"""What each call does to streams, events and memory: rows, no code. Imports nothing of ours."""

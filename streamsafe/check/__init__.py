@@ -1,0 +1,1 @@
+"""The check as a run: paths of the user's source as operations of the order engine."""
