@@ -84,6 +84,19 @@ class Library(Captures, Legality, Displaced, Warmup):
         self.exchanges: list[dict] = []  # what was known where memory was handed over
         self.moved_to: dict[int, V] = {}  # by block: the device that is not known
 
+        self.siblings: set[tuple[Any, Timeline]] = set()  # objects and streams: something that the object holds is recorded on the stream
+        self.own: list[Block] = []  # what is recorded on the stream that it is allocated on
+        self.copied: list[tuple[Block, Access]] = []  # what the caller has given and a stream of the entry copies
+        self.lent_uses: list[tuple[Block, Access]] = []  # uses, on other streams, of what objects hold
+        self.known_parameters: dict[int, Sym] = {}
+        self.module_blocks: dict[Any, Block] = {}  # by the key of a module: its parameters
+        self.started: dict[int, Thread] = {}  # by object: its thread
+        self.graphs_of: dict[int, Graph] = {}  # by unknown
+        self.pools: dict[Any, Block] = {}  # of graphs, by key
+        self.runs: dict[Any, Any] = {}  # of modules, by key
+        self.attributes: dict[Any, dict[str, bool]] = {}  # by class: whether a name is an attribute of its objects
+        self.abandoned: Any = None  # the loss of gradients that a replay has written
+
     def new_gradients(self) -> Block:
         return Block("cuda", "gradients", fresh=True)
 
@@ -115,7 +128,7 @@ class Library(Captures, Legality, Displaced, Warmup):
                 v.block.given = v.vn if self.of_caller(v) else 0
                 if v.vn in self.m.loaded:
                     v.block.notes.add("loaded")
-                owner = self.m.__dict__.get("_owners", {}).get(v.vn)
+                owner = self.m.owners.get(v.vn)
                 if owner is not None:
                     v.block.owner = self.m.key(owner[0])
                 made = self.made.get(v.vn) or self.maybe.get(v.vn)
@@ -293,8 +306,9 @@ class Library(Captures, Legality, Displaced, Warmup):
 
     def lent(self, result: V = NONE) -> None:
         """At the end of an entry: what an object holds was used on a stream that others of the object are recorded on, and it is not."""
-        siblings = self.m.__dict__.get("_siblings", ())
-        for block in self.m.__dict__.pop("_own", ()):
+        siblings = self.siblings
+        own, self.own = self.own, []
+        for block in own:
             alloc = self.m.ambient["torch"]
             for a in block.accesses:
                 t = a.timeline
@@ -306,14 +320,15 @@ class Library(Captures, Legality, Displaced, Warmup):
                 h.notes = [("used", a.site)]
                 self.m.hazards.append(h)
                 break
-        for block, a in self.m.__dict__.pop("_copied", ()):
+        copied, self.copied = self.copied, []
+        for block, a in copied:
             amb = self.m.ambient["torch"]
             if a.timeline in block.recorded or self.order.covers(amb, a) or self.order.covers(self.order.host, a) or block.uid in self.m.held([result]):
                 continue
             if a.part is None and (a.kind == "d2h" or self.said_on_device(block)):
                 h = Hazard("SS201", Access(amb, 0, True, None, None, "allocation"), a, block, ("release", *self.assumed(a)))
                 self.m.hazards.append(h)
-        for block, a in self.m.__dict__.get("_lent", ()):
+        for block, a in self.lent_uses:
             if (block.owner, a.timeline) in siblings and a.timeline not in block.recorded:
                 amb = self.m.ambient["torch"]
                 if not self.order.covers(amb, a) and not self.order.covers(self.order.host, a):
@@ -350,11 +365,11 @@ class Library(Captures, Legality, Displaced, Warmup):
         if block.given:
             self.unordered_with_caller(block, block.accesses[-1])
             if not write and t.lib == "torch" and t.origin == "new" and t.born > self.order.began and (kind == "d2h" or op == "copy_" and kind != "h2d"):
-                self.m.__dict__.setdefault("_copied", []).append((block, block.accesses[-1]))
+                self.copied.append((block, block.accesses[-1]))
         if block.fresh and block.alloc is not None and t is not block.alloc and t is not self.order.host:
             self.m.candidates[block.uid] = block
         elif block.owner is not None and t.origin not in ("ambient", "null", "host"):
-            self.m.__dict__.setdefault("_lent", []).append((block, block.accesses[-1]))
+            self.lent_uses.append((block, block.accesses[-1]))
 
     def launch(self, reads: list[Tensor], writes: list[Tensor], op: str, node, lib: str = "torch", kind: str = "", strong: bool = True,
                notes: frozenset = frozenset(), t: Timeline | None = None) -> tuple[int, int]:
@@ -785,7 +800,7 @@ class Library(Captures, Legality, Displaced, Warmup):
                 owner.items[index.value] = v
                 self.m.maybe_released(old, s)
             elif index is not None and owner.items:
-                memo = self.m.__dict__.setdefault("_likes", {})
+                memo = self.m.likes
                 memo[("elem", id(owner), self.m.key(index))] = v
             return
         if isinstance(owner, Obj):
@@ -962,7 +977,7 @@ class Library(Captures, Legality, Displaced, Warmup):
                     if owner.stamp is not None:
                         s = s.copy()
                         s.stamp = owner.stamp
-            m.__dict__.setdefault("_owners", {})[s.vn] = (owner, attr)
+            m.owners[s.vn] = (owner, attr)
             return s
         if isinstance(owner, Tensor):
             if attr in ("data", "T", "mT", "H", "real", "imag", "flat", "base"):
@@ -990,7 +1005,7 @@ class Library(Captures, Legality, Displaced, Warmup):
     def parameter(self, p: Params, i: int) -> V:
         s = self.m.sym(self.m.vn(("parameter", self.m.key(p.of), i)), "parameter", "parameter")
         if s.block is None:
-            known = self.m.__dict__.setdefault("_params", {})
+            known = self.known_parameters
             s = known.setdefault(s.vn, s)
             if s.block is None:
                 s.block = self.params_block(p.of)
@@ -998,7 +1013,7 @@ class Library(Captures, Legality, Displaced, Warmup):
 
     def move_module(self, r: Sym, name: str, args, kwargs, n) -> V:
         """``x.to(...)`` whose value nobody takes: x is a module, whose parameters go elsewhere."""
-        known = self.m.__dict__.setdefault("_pblocks", {})
+        known = self.module_blocks
         k = self.m.key(r)
         old = known.get(k)
         w = {self.where(v) for v in (*args[:2], *(v for kk, v in kwargs.items() if kk in ("device", "dtype")))} - {""} if name == "to" else \
@@ -1024,7 +1039,7 @@ class Library(Captures, Legality, Displaced, Warmup):
         return r
 
     def params_block(self, of: V) -> Block:
-        known = self.m.__dict__.setdefault("_pblocks", {})
+        known = self.module_blocks
         k = self.m.key(of)
         b = known.get(k)
         if b is None:
@@ -1168,7 +1183,7 @@ class Library(Captures, Legality, Displaced, Warmup):
         tensors = [t for v in values for t in self.tensors_in(v)]
         pointed = [self.pointers[v.vn] for v in values if isinstance(v, Sym) and v.vn in self.pointers]
         if m.captured and m.capture is None:
-            m.__dict__.setdefault("roots", []).extend(values)  # it may keep what it is given
+            m.roots.extend(values)  # it may keep what it is given
         if name in ("print", "save", "dump", "dumps", *apis.WRITING_DOWN):
             for v in values:
                 self.host_value(v, node, f"{name}()")
@@ -1198,7 +1213,7 @@ class Library(Captures, Legality, Displaced, Warmup):
             key = ("call", m.key(receiver) if receiver is not None else None, name, tuple(m.key(v) for v in args), tuple(sorted(kwargs)))
             return m.sym(m.vn(key), f"{name}()", "getter")
         logged = name in LOGGING and all(not isinstance(v, Sym) or v.hint in ("host", "getter", "index") for v in values)
-        whose = m.__dict__.get("_owners", {}).get(receiver.vn, (receiver,))[0] if isinstance(receiver, Sym) else None
+        whose = m.owners.get(receiver.vn, (receiver,))[0] if isinstance(receiver, Sym) else None
         harmless |= logged or isinstance(whose, Sym) and whose.hint == "host"
         if not device and not harmless:
             m.uncertain.append(self.tick())
@@ -1231,8 +1246,8 @@ class Library(Captures, Legality, Displaced, Warmup):
         if isinstance(callee, Sym) and callee.hint == "weak":
             return self.given[(callee.vn, "")]
         if isinstance(callee, Sym):
-            owner = m.__dict__.get("_owners", {}).get(callee.vn)
-            if owner is not None and (callee.vn not in m.__dict__.get("_called", ()) or True) and self._is_attr(callee):
+            owner = m.owners.get(callee.vn)
+            if owner is not None and self._is_attr(callee):
                 return self.method(owner[0], owner[1], args, kwargs, node, callee)
             name = callee.text.rpartition(".")[2] or "call"
             if isinstance(getattr(node, "func", None), ast.Subscript):
@@ -1253,7 +1268,7 @@ class Library(Captures, Legality, Displaced, Warmup):
     def module_call(self, callee: V, name: str, args, kwargs, node) -> V:
         """Something that is called, a model perhaps."""
         given = self.nets_of(*args, *kwargs.values())
-        owner = self.m.__dict__.get("_owners", {}).get(getattr(callee, "vn", None))
+        owner = self.m.owners.get(getattr(callee, "vn", None))
         mine = self.nets_of(owner[0]) if owner is not None else frozenset()
         return self.computed_by(self.called(callee, name, args, kwargs, node), given | (mine or {("net", self.m.key(callee))}))
 
@@ -1261,7 +1276,7 @@ class Library(Captures, Legality, Displaced, Warmup):
         values = [*args, *kwargs.values()]
         self.module_in_capture(callee, node)
         self.module_runs(callee)
-        pb = self.m.__dict__.get("_pblocks", {}).get(self.m.key(callee))
+        pb = self.module_blocks.get(self.m.key(callee))
         if isinstance(callee, Sym) and callee.hint == "module":
             if pb is not None and pb.accesses:
                 self.launch([Tensor(pb)], [], f"{name}()", node)
@@ -1276,7 +1291,7 @@ class Library(Captures, Legality, Displaced, Warmup):
         m = self.m
         if name in CALLED or getattr(callee, "hint", "") == "module" or pblock(self, callee):
             return "model"
-        owner = m.__dict__.get("_owners", {}).get(getattr(callee, "vn", None))
+        owner = m.owners.get(getattr(callee, "vn", None))
         if owner is None:
             return "model" if isinstance(callee, Sym) and callee.hint != "getter" else "helper"
         if isinstance(owner[0], Obj):
@@ -1285,7 +1300,7 @@ class Library(Captures, Legality, Displaced, Warmup):
 
     def attribute_of(self, cls, name: str) -> bool:
         """Whether something of an object is an attribute: what it does not set, and bases outside the tree have, may be a method."""
-        got = cls.__dict__.setdefault("_sets", {})
+        got = self.attributes.setdefault(cls, {})
         if "" not in got:
             got[""] = cls.is_module() or all(c.module.resolve_class(b) or b in ("object", "abc.ABC") for c in cls.mro() for b in c.bases)
         if got[""]:
@@ -1821,7 +1836,7 @@ class Library(Captures, Legality, Displaced, Warmup):
         if name in apis.EXPECTING_METHODS and isinstance(r, (Obj, Sym)):
             return Ctx("expecting")
         if name in KEEPING and name != "register_buffer" or name in IDENTITY or name in ASSERTED:
-            m.__dict__.setdefault("roots", []).extend(args)
+            m.roots.extend(args)
             return m.fresh(name, "host")
         if isinstance(r, Obj) and name.startswith(("assert", "fail")) and self.is_test_case(r.cls):
             for v in args:
@@ -1864,7 +1879,7 @@ class Library(Captures, Legality, Displaced, Warmup):
         m = self.m
         low = r.text.lower()
         if name in KEEPING:
-            m.__dict__.setdefault("roots", []).extend(args)
+            m.roots.extend(args)
             return NONE
         if name in ("__dlpack__", "dlpack"):
             return self.exchanged(r, n)
@@ -1875,7 +1890,7 @@ class Library(Captures, Legality, Displaced, Warmup):
             return m.sym(m.vn(("method", r.vn, name, *(m.key(v) for v in args))), f"{name}()", "host")
         if name.startswith("register_") and name.endswith("hook"):
             if "grad" in name or "backward" in name or name == "register_hook":
-                m.__dict__.setdefault("hooks", []).append((name, args[0] if args else NONE))
+                m.hooks.append((name, args[0] if args else NONE))
             elif args:
                 m.escaped.append(args[0])
             return m.fresh("hook")
@@ -1895,7 +1910,7 @@ class Library(Captures, Legality, Displaced, Warmup):
                 if name == "step":
                     self.steps.append((self.cur(), at))
                 if name == "step":
-                    for b in m.__dict__.get("_pblocks", {}).values():
+                    for b in self.module_blocks.values():
                         self.launch([], [Tensor(b)], f"{name}()", n)
                 if name == "step" and m.capture is not None:
                     self.step_in_capture(r, n)
@@ -1908,7 +1923,7 @@ class Library(Captures, Legality, Displaced, Warmup):
                 return NONE
         if name.startswith("register_") and name.endswith("hook"):
             if "grad" in name or "backward" in name or name == "register_hook":
-                m.__dict__.setdefault("hooks", []).append((name, args[0] if args else NONE))
+                m.hooks.append((name, args[0] if args else NONE))
             return m.fresh("hook")
         if name in ("parameters", "named_parameters", "buffers"):
             return Params(r) if name != "named_parameters" else Seq([Seq([m.sym(m.vn(("pn", r.vn, i)), "name", "host"), self.parameter(Params(r), i)], "tuple") for i in range(2)], "list", True)
@@ -1923,7 +1938,7 @@ class Library(Captures, Legality, Displaced, Warmup):
             return self.event_method(ev, name, args, kwargs, n)
         if name in ("wait", "synchronize", "elapsed_time", "query") and r.vn in self.events:
             return self.event_method(self.events[r.vn], name, args, kwargs, n)
-        known = m.__dict__.get("_graphs", {}).get(r.vn)
+        known = self.graphs_of.get(r.vn)
         if known is None and name in ("capture_begin", "replay", "register_generator_state") and r.vn not in self.instances:
             known = self.graph_of(r) if name != "replay" or "graph" in low else None
         if known is not None and name in GRAPH_METHODS:
@@ -1941,11 +1956,11 @@ class Library(Captures, Legality, Displaced, Warmup):
             return self.tensor_method(self.tensor(r), name, args, kwargs, n)
         if name in ("to", "cuda", "cpu") and n is m.dropped and r.block is None and r.vn not in self.made and m.capture is None and not m.captured:
             return self.move_module(r, name, args, kwargs, n)
-        if name in ("to", "cuda", "cpu", "half", "float", "bfloat16", "double") and (r.hint == "module" or m.key(r) in m.__dict__.get("_pblocks", {})):
+        if name in ("to", "cuda", "cpu", "half", "float", "bfloat16", "double") and (r.hint == "module" or m.key(r) in self.module_blocks):
             if self.gives_other_memory(name, args, kwargs):
                 self.displace(r, n)
             return r
-        if name in MOVES and m.captured and m.key(r) in m.__dict__.get("_pblocks", {}):
+        if name in MOVES and m.captured and m.key(r) in self.module_blocks:
             if self.gives_other_memory(name, args, kwargs):
                 self.displace(r, n)
             return r
@@ -1980,17 +1995,17 @@ class Library(Captures, Legality, Displaced, Warmup):
             key = ("call", m.key(r), name, tuple(m.key(v) for v in args))
             return m.sym(m.vn(key), f"{r.text}.{name}()", "getter")
         if name == "append" and args:
-            m.__dict__.setdefault("roots", []).append(args[0])
+            m.roots.append(args[0])
             return NONE
         if name in ("put", "put_nowait", "send", "set_result"):
             for v in args:
                 self.handed_over(v, name, n)
-            m.__dict__.setdefault("roots", []).extend(args)
+            m.roots.extend(args)
             return NONE
         if callee is not None and name not in NEVER_TENSORS:
             return self.module_call(callee, name, args, kwargs, n)
         if name in NEVER_TENSORS:
-            m.__dict__.setdefault("roots", []).extend(args)
+            m.roots.extend(args)
             got = m.fresh(f"<{name}>", "element")
             self.parents[got.vn] = r
             return got
@@ -2014,7 +2029,7 @@ class Library(Captures, Legality, Displaced, Warmup):
 
     def thread_object(self, r: Obj, name: str, args, kwargs, n) -> V:
         """A method of an object whose class is a thread."""
-        threads = self.m.__dict__.setdefault("_threads", {})
+        threads = self.started
         if name == "start" and r.vn not in threads:
             run = r.cls.method("run")
             if run is not None:
@@ -2432,7 +2447,7 @@ class Library(Captures, Legality, Displaced, Warmup):
         lib = t.block.lib
         a = args[0] if args else None
         if name.startswith("register_") and name.endswith("hook"):
-            m.__dict__.setdefault("hooks", []).append((name, a))
+            m.hooks.append((name, a))
             return m.fresh("hook")
         if name in ("size", "dim", "numel", "stride", "is_contiguous", "data_ptr", "element_size", "get_device", "is_pinned", "nelement", "storage_offset",
                     "register_hook", "is_floating_point", "requires_grad_", "retain_grad", "register_post_accumulate_grad_hook"):
@@ -2451,9 +2466,9 @@ class Library(Captures, Legality, Displaced, Warmup):
                 t.block.recorded.add(s)
                 if t.block.given and t.block.alloc is None and s is m.ambient["torch"]:
                     t.block.own = m.site(n)
-                    m.__dict__.setdefault("_own", []).append(t.block)
+                    self.own.append(t.block)
                 if t.block.owner is not None:
-                    m.__dict__.setdefault("_siblings", set()).add((t.block.owner, s))
+                    self.siblings.add((t.block.owner, s))
                 if s.origin == "sym":
                     t.block.kept = True
             return NONE
@@ -2578,7 +2593,7 @@ class Library(Captures, Legality, Displaced, Warmup):
 
     def back_again(self, device: V | None) -> bool:
         """Whether a device is that of something that was copied to another one: one of the two is the host perhaps."""
-        owner = self.m.__dict__.get("_owners", {}).get(device.vn) if isinstance(device, Sym) else None
+        owner = self.m.owners.get(device.vn) if isinstance(device, Sym) else None
         if owner is None or owner[1] != "device" or not isinstance(owner[0], Sym):
             return False
         names = {self.m.key(device), ("v", self.m.vns.get(("attr", device.vn, "type"))), ("v", self.m.vns.get(("str", self.m.key(device))))}
@@ -2608,7 +2623,7 @@ class Library(Captures, Legality, Displaced, Warmup):
         if not self.views:
             return
         held = self.m.held()
-        result = self.m.__dict__.get("last_result")
+        result = self.m.last_result
         given = self.blocks_in(result) if result is not None else set()
         for block, first, second in self.views:
             if block.uid not in held:
@@ -2654,7 +2669,7 @@ class Library(Captures, Legality, Displaced, Warmup):
 
 def pblock(self: Library, v: V) -> bool:
     """Whether the parameters of something have been asked for."""
-    return self.m.key(v) in self.m.__dict__.get("_pblocks", {})
+    return self.m.key(v) in self.module_blocks
 
 
 class Raised_(Exception):
@@ -2821,7 +2836,7 @@ def _thread(self: Library, args, kwargs, n) -> V:
 
 
 def _multi_hook(self: Library, args, kwargs, n) -> V:
-    self.m.__dict__.setdefault("hooks", []).append(("register_multi_grad_hook", args[1] if len(args) > 1 else NONE))
+    self.m.hooks.append(("register_multi_grad_hook", args[1] if len(args) > 1 else NONE))
     return self.m.fresh("hook")
 
 

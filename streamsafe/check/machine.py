@@ -174,6 +174,11 @@ class Machine:
         self.defaults: dict[int, Const] = {}  # of parameters
         self.captures = self.replays = 0  # how many there were
         self.depth = 0
+        self.owners: dict[int, tuple[V, str]] = {}  # by unknown: of what it is an attribute, and which
+        self.likes: dict[tuple, V] = {}  # elements of containers that are known by others
+        self.roots: list[V] = []  # what somebody outside the path may hold
+        self.hooks: list[tuple[str, V]] = []
+        self.last_result: V | None = None
         self.library = Library(self)
         self.quiet = False
         self.entered: set = set()
@@ -1140,7 +1145,7 @@ class Machine:
 
     def like(self, v: V, key: Any, owner) -> V:
         """An element of a container of which one like it is known: of the same kind, perhaps another one."""
-        memo = self.__dict__.setdefault("_likes", {})
+        memo = self.likes
         got = memo.get(key)
         if got is not None:
             return got
@@ -1331,7 +1336,7 @@ class Machine:
                 return Bound(owner, attr)
             v = self.sym(self.vn(("attr", self.key(owner), attr)), f"{owner.text}.{attr}", "attr")
             owner.fields[attr] = v
-            self.__dict__.setdefault("_owners", {})[v.vn] = (owner, attr)
+            self.owners[v.vn] = (owner, attr)
             for c in owner.cls.mro():
                 a = c.annotation(attr)
                 if "Tensor" in a:
@@ -1986,8 +1991,8 @@ class Machine:
         todo += self.globals.values()
         todo += self.fields.values()
         todo += self.memo.values()
-        todo += self.__dict__.get("_likes", {}).values()  # elements of containers that are known by others
-        todo += self.__dict__.get("roots", ())
+        todo += self.likes.values()  # elements of containers that are known by others
+        todo += self.roots
         while todo:
             v = todo.pop()
             if id(v) in seen:
