@@ -81,4 +81,8 @@ class Rule:
             confidence=conflict.confidence,
             latent=conflict.latent,
             help=self.help(conflict),
+            witness=conflict.witness,
+            assumptions=conflict.assumptions,
+            further=conflict.further,
+            facts=conflict.facts,
         )

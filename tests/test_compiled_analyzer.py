@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from streamsafe.static.checked import Checked, Task
+from streamsafe.check.task import Checked, Task
 
 ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "streamsafe" / "static"

@@ -96,7 +96,7 @@ def offer(report: Report, *, unsafe: bool, fixing: bool = False) -> str:
 
 def _fixable(report: Report) -> Counter[str]:
     """How many findings have a repair, by its applicability: of the same findings in the same texts what is kept."""
-    from streamsafe.static.cache import Cache, key_of
+    from streamsafe.check.cache import Cache, key_of
 
     texts = report.texts
     if not report.cache or texts is None or not report.findings:

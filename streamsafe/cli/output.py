@@ -207,7 +207,7 @@ def _elsewhere(report: Report, texts: Texts) -> list[str]:
 
     Of the same findings in the same texts what is kept: repairs are made with LibCST, which takes a while.
     """
-    from streamsafe.static.cache import Cache, key_of
+    from streamsafe.check.cache import Cache, key_of
 
     if not report.cache or not report.findings:
         return _placed(report, texts)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from streamsafe.check.task import ADVICE
 from streamsafe.order.hazard import Confidence
 from streamsafe.project.files import File
 from streamsafe.project.settings import Config, Configs
 from streamsafe.static import project
-from streamsafe.static.checked import ADVICE
 
 if TYPE_CHECKING:
     from streamsafe.findings.collect import Finding, Layer, Outcome, Texts
@@ -139,8 +139,8 @@ def _found(
     advice: bool,
 ) -> tuple[project.Plan, list[project.Checked]]:
     """What was planned, and what came of the files: of an earlier check, if nothing has changed since."""
-    from streamsafe.static.cache import Cache
-    from streamsafe.static.runs import Run
+    from streamsafe.check.cache import Cache
+    from streamsafe.check.runs import Run
 
     cache = Cache(request.cache) if request.cache and not given else None
     run = Run(cache, files, request.prefilter, advice) if cache is not None else None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from streamsafe import registry
+from streamsafe.check.task import Checked, violation
 from streamsafe.findings import baseline
 from streamsafe.order.hazard import CONFIDENCES, Access, Confidence, Hazard, Span
 from streamsafe.project.files import File, matches
@@ -17,7 +18,6 @@ from streamsafe.project.suppressions import Suppression, find
 from streamsafe.project.text import SourceError, Text, read
 from streamsafe.repairs.advice import advised
 from streamsafe.rule import SEVERITIES, Rule, Severity
-from streamsafe.static.project import Checked, violation
 
 if TYPE_CHECKING:
     from streamsafe.findings.verdict import Verdict

@@ -106,6 +106,21 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Assumption:
+    """What a finding takes for granted (static side).
+
+    Attributes:
+        name: its kind (``stream``, ``place``, ...).
+        text: the end of the sentence "assumes that ...".
+        span: where it was made.
+    """
+
+    name: str
+    text: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """The edge that would have ordered the two accesses.
 
@@ -154,7 +169,9 @@ class Conflict:
     ``first`` is None for a violation. ``notes`` come in the order in which they are shown. ``hindsight``, where set, is
     to be asked at the end: whether the ineffective wait has turned out to be for something else. ``between_calls``:
     the accesses are of two calls, and whoever makes these may order them (static side). ``methods``: the two methods of
-    which it is taken that somebody calls one after the other (static side).
+    which it is taken that somebody calls one after the other (static side). ``witness``: the path that shows it, in the
+    order of time; ``assumptions``: what it takes for granted; ``further``: how many more pairs of accesses the same
+    missing edge leaves unordered (static side).
     """
 
     second: Access
@@ -168,6 +185,9 @@ class Conflict:
     latent: bool = False
     between_calls: bool = field(default=False, compare=False)
     methods: tuple[str, ...] = field(default=(), compare=False)
+    witness: tuple[Note, ...] = field(default=(), compare=False)
+    assumptions: tuple[Assumption, ...] = field(default=(), compare=False)
+    further: int = field(default=0, compare=False)
     hindsight: Callable[[], bool] | None = field(default=None, compare=False)
 
     @property
@@ -186,6 +206,10 @@ class Hazard:
         notes: further places, in the order in which they are shown.
         count: how often it happened (run time); 1 for the static side.
         latent: nothing has gone wrong yet in this run: memory was freed while a use was unordered, and not reused.
+        witness: the path that shows it, in the order of time (static side).
+        assumptions: what it takes for granted (static side).
+        further: how many more pairs of accesses the same missing edge leaves unordered (static side).
+        facts: what an engine or a front end knows of it; a repair asks these, never the message.
     """
 
     code: str
@@ -201,3 +225,7 @@ class Hazard:
     latent: bool = False
     count: int = 1
     help: str = field(default="")
+    witness: tuple[Note, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    further: int = 0
+    facts: Facts = Facts()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 
-from streamsafe.static import footprint
+from streamsafe.project import footprint
 
 PROJECT_MARKS = ("pyproject.toml", "setup.py", ".git")
 """What lies at the root of a project: nothing above it is a package of the project."""

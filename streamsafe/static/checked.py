@@ -3,75 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from streamsafe.order.hazard import Access, Confidence, Conflict, Facts, Memory, Span
-from streamsafe.project.settings import Models
+from streamsafe.check.cache import Cache, decode, encode, key_of
+from streamsafe.check.task import ADVICE, Checked, Task, syntax_error
+from streamsafe.order.hazard import Confidence, Conflict
 from streamsafe.static.analysis import Analysis
-from streamsafe.static.cache import Cache, decode, encode, key_of
-
-ADVICE = {"SS321": "pageable-non-blocking", "SS322": "pin-memory-then-copy"}
-"""Rules that are off unless they are selected, and what they are about."""
-
-
-@dataclass(slots=True)
-class Checked:
-    """What came of one file.
-
-    Attributes:
-        conflicts: what the analysis found; a file that cannot be parsed has one violation, ``syntax-error``.
-        explanation: what is known at the row asked for (`--explain-line`).
-        crash: an internal error, in one sentence; the file was not checked.
-        notes: where a limit cut the analysis of a function short.
-        with_others: what shows together with definitions of other files.
-        linked: these definitions: file, first and last row.
-        entered: the functions of other files that it calls: file, first and last row.
-        caller: whether it was checked only for what it does with the stream code of other files.
-        looked: files and directories that were looked at for it, as far as this process had not done so before.
-    """
-
-    path: str
-    conflicts: list[Conflict] = field(default_factory=list)
-    explanation: list[str] = field(default_factory=list)
-    crash: str | None = None
-    notes: list[str] = field(default_factory=list)
-    with_others: list[Conflict] = field(default_factory=list)
-    linked: Sequence[tuple[str, int, int]] = ()
-    entered: Sequence[tuple[str, int, int]] = ()
-    caller: bool = False
-    looked: frozenset[str] = frozenset()
-
-    def reaches(self, span: Span) -> bool:
-        """Whether a place lies in a function of another file that this one calls, directly or by others."""
-        return any(path == span.filename and first <= span.row <= last for path, first, last in self.entered)
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """A file to parse.
-
-    Attributes:
-        size: bytes.
-        analyse: whether the analysis runs; else all that can be found is that the file does not parse.
-        report_syntax: whether it is reported that the file does not parse.
-        data: the bytes, where they cannot be read again (standard input).
-        related: names of what has to do with streams in the project.
-        caller: whether it is checked only for what it does with the stream code of other files.
-        cache: where what it shows is kept; "" for nowhere.
-        advice: whether advice is asked for.
-    """
-
-    path: str
-    size: int
-    models: Models
-    analyse: bool = True
-    report_syntax: bool = True
-    data: bytes | None = None
-    related: frozenset[str] = frozenset()
-    caller: bool = False
-    cache: str = ""
-    advice: bool = True
 
 
 def check_file(task: Task) -> Checked:
@@ -81,7 +18,7 @@ def check_file(task: Task) -> Checked:
     advice only. What shows in both is as sure as it is in the file alone. Nothing is raised: an internal error becomes
     ``crash``; one of a file with others costs what these would have shown, and nothing else: it is a note.
     """
-    from streamsafe.static import footprint
+    from streamsafe.project import footprint
 
     if not task.analyse or task.data is not None:
         return check_one(task)
@@ -202,15 +139,3 @@ def _check_into(checked: Checked, task: Task, explain: int | None, cache: Cache 
     else:
         return
     checked.conflicts = [problem] if task.report_syntax else []
-
-
-def syntax_error(path: str, message: str, row: int = 1, column: int = 1) -> Conflict:
-    """A file that cannot be parsed, as a violation."""
-    span = Span(path, row, column, row, column + 1)
-    return violation("syntax-error", message, span)
-
-
-def violation(name: str, operation: str, span: Span) -> Conflict:
-    """A finding on the text of a file rather than on what it does."""
-    access = Access(operation, timeline="", reads_or_writes="reads", span=span)
-    return Conflict(second=access, first=None, memory=Memory(""), facts=Facts(violation=name))

@@ -7,10 +7,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from streamsafe.check import prefilter
+from streamsafe.check.cache import Cache, key_of
+from streamsafe.project import footprint
 from streamsafe.project.packages import beside
 from streamsafe.project.settings import Models
-from streamsafe.static import footprint, prefilter
-from streamsafe.static.cache import Cache, key_of
 from streamsafe.static.modules import Module, Statement, imports_in, module_of
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from streamsafe.check import prefilter
 from streamsafe.order.hazard import Conflict, Frame, Span
-from streamsafe.static import prefilter
 from streamsafe.static.index import Entry, using
 from streamsafe.static.modules import (
     Binding,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from streamsafe.check.task import Checked
 from streamsafe.order.hazard import CONFIDENCES, Conflict
-from streamsafe.static.checked import Checked
 from streamsafe.static.tree_uses import TreeUses
 
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Final
 
+from streamsafe.check import prefilter
+from streamsafe.project import footprint
 from streamsafe.project.packages import packages
 from streamsafe.project.text import SourceError, read
-from streamsafe.static import footprint, prefilter
 
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 KEPT: Final = 300

@@ -8,18 +8,19 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from streamsafe.check import prefilter
+from streamsafe.check.cache import Cache
+from streamsafe.check.processes import check_all, pool, processors
+from streamsafe.check.task import Checked, Plan, Task, syntax_error, violation
 from streamsafe.project import suppressions
 from streamsafe.project.settings import Models
-from streamsafe.static import prefilter
-from streamsafe.static.cache import Cache
-from streamsafe.static.checked import Checked, Task, check_file, check_one, syntax_error, violation
+from streamsafe.static.checked import check_file, check_one
 from streamsafe.static.merging import merged
 from streamsafe.static.tree_uses import TreeUses
-from streamsafe.static.workers import check_all, pool, processors
 
 if TYPE_CHECKING:
     from streamsafe.project.files import File
@@ -30,25 +31,6 @@ LOOKS_A_PROCESS = 1000
 
 COLLECT_AFTER = 1_000_000
 """How many new objects call for a search for unreachable cycles: an analysis leaves few."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """What is to be done, after every file was read once.
-
-    Attributes:
-        tasks: files to parse.
-        mentions: files that may hold a suppression of ours.
-        unread: files that cannot be read, with the reason.
-        looked: all files that were read, and whether they have stream code.
-        count: how many files are parsed.
-    """
-
-    tasks: list[Task] = field(default_factory=list)
-    mentions: set[str] = field(default_factory=set)
-    unread: list[Checked] = field(default_factory=list)
-    looked: dict[str, bool] = field(default_factory=dict)
-    count: int = 0
 
 
 def plan(
@@ -142,7 +124,8 @@ def check(
     Returns:
         What came of the files, in the order given; and the files and directories that were looked at.
     """
-    from streamsafe.static import footprint, modules
+    from streamsafe.project import footprint
+    from streamsafe.static import modules
 
     modules.forget()  # files may have changed since an earlier run in this process
     footprint.drain()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterable, Iterator
 
-from streamsafe.static import footprint
+from streamsafe.project import footprint
 
 _PLAIN = frozenset(
     {"attr", "attrs", "dataclass", "dataclasses", "final", "runtime_checkable", "total_ordering"}

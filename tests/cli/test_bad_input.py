@@ -217,7 +217,7 @@ def test_a_process_that_dies(cli: Cli, project: Path, monkeypatch: pytest.Monkey
         return real(source, filename, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "analyze", die)
-    monkeypatch.setattr("streamsafe.static.workers.PARALLEL_FROM", 0)
+    monkeypatch.setattr("streamsafe.check.processes.PARALLEL_FROM", 0)
     for name in ("a.py", "b.py", "c.py"):
         (project / name).write_text(BUG)
     result = cli("check", "--output-format", "json", "--jobs", "2")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from streamsafe.check.prefilter import relevant
 from streamsafe.registry import all_rules
-from streamsafe.static.prefilter import relevant
 
 RELEVANT = [
     "import torch\ns = torch.cuda.Stream()",

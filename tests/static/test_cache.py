@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from streamsafe.check.cache import DAYS
 from streamsafe.cli import main
 from streamsafe.static import analyze
-from streamsafe.static.cache import DAYS
 
 FILES = {
     "pkg/__init__.py": "",

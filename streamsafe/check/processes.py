@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from streamsafe.static.checked import Checked, Task
+from streamsafe.check.task import Checked, Task
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamsafe.static import footprint
-from streamsafe.static.cache import Cache, decode, encode, key_of
-from streamsafe.static.checked import Checked
-from streamsafe.static.project import Plan
+from streamsafe.check.cache import Cache, decode, encode, key_of
+from streamsafe.check.task import Checked, Plan
+from streamsafe.project import footprint
 
 if TYPE_CHECKING:
     from streamsafe.project.files import File
