@@ -7,6 +7,8 @@ from typing import Any
 
 from streamsafe.apis import names as apis
 
+from streamsafe.order.hazard import quoted
+
 from .capture import Captures
 from .displaced import MOVES, Displaced
 from .legality import Legality
@@ -1047,10 +1049,15 @@ class Library(Captures, Legality, Displaced, Warmup):
         return b
 
     # ------------------------------------------------------------------ contexts
+    def enters(self, t: Timeline, node) -> None:
+        """A stream becomes the current one."""
+        self.m.trail.add(self.m.seq, "enters", f"enters {quoted(t.name)}", self.m.site(node), t)
+
     def enter(self, ctx: V, node) -> Any:
         if isinstance(ctx, Ctx):
             if ctx.kind == "stream":
                 lib, t = ctx.payload
+                self.enters(t, node)
                 self.m.current[lib].append(t)
                 self.opened = len(self.m.frames)
                 return ("stream", lib)
@@ -1065,6 +1072,7 @@ class Library(Captures, Legality, Displaced, Warmup):
             return None
         if isinstance(ctx, Stream):
             lib = ctx.timeline.lib
+            self.enters(ctx.timeline, node)
             self.m.current[lib].append(ctx.timeline)
             return ("stream", lib)
         if isinstance(ctx, Const) and isinstance(ctx.value, str) or isinstance(ctx, Sym) and ctx.hint == "device":
@@ -1073,6 +1081,7 @@ class Library(Captures, Legality, Displaced, Warmup):
         if isinstance(ctx, Sym):
             t = self.timelines.get(ctx.vn)
             if t is not None:
+                self.enters(t, node)
                 self.m.current[t.lib].append(t)
                 return ("stream", t.lib)
         return None

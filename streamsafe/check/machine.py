@@ -111,6 +111,15 @@ def asked_rounds(s: ast.For) -> list[int]:
     return got
 
 
+def decision_text(s: ast.AST, value: bool) -> str:
+    """What a path has taken for true or false, in words."""
+    test = getattr(s, "test", None)
+    text = ast.unparse(test) if test is not None else ""
+    if not text or len(text) > 60:
+        return "the other branch is taken"
+    return f"`{text}` is taken" if value else f"`{text}` is not taken"
+
+
 def exits(body: list[ast.stmt]) -> type | None:
     last = body[-1] if body else None
     if isinstance(last, EXITS) or isinstance(last, ast.Raise):
@@ -135,6 +144,9 @@ class Machine:
 
         self.project, self.flips = project, flips
         self.order = Order(self.conflict)
+        self.order.now = lambda: self.seq
+        self.trail = self.order.trail
+        self.at: ast.AST | None = None  # the statement that is run
         self.ambient = {lib: Timeline("the current stream", "ambient", lib=lib) for lib in ("torch",)}
         self.ambient["cupy"] = self.ambient["torch"]
         null = Timeline("the default stream", "null", lib="cupy")
@@ -256,6 +268,8 @@ class Machine:
             n = len(self.decisions)
             value = self.flips.get(n, default)
             self.decisions.append((key, value))
+            if n in self.flips and self.at is not None and self.frames:
+                self.trail.add(self.seq, "decides", decision_text(self.at, value), self.site(self.at))
         else:
             value = default
         self.conds[key] = value
@@ -522,6 +536,7 @@ class Machine:
             raise Spent
         handler = _STATEMENTS.get(type(s))
         if handler is not None:
+            self.at = s
             handler(self, s)
 
     def s_expr(self, s: ast.Expr) -> None:
@@ -1519,6 +1534,7 @@ class Machine:
         finally:
             self.depth -= 1
             self.frames.pop()
+        self.trail.add(self.seq, "returns", f"`{fn.name}()` returns", self.site(n))
         if self.captured:
             self.lost(n, frame, [result, *args, *kwargs.values(), *([f.self_] if f.self_ is not None else [])])
         self.left(frame, result, n)
