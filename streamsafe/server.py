@@ -218,7 +218,7 @@ class Server(LanguageServer):
             streamsafe.registry.RegistryError: a selector names no rule.
         """
         path = os.path.abspath(path)
-        configs = Configs(self.settings.config)
+        configs = Configs((self.settings.config,) if self.settings.config else ())
         if os.path.isfile(path):
             files = discover([path], configs, force_exclude=True).files
         else:

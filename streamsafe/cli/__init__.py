@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "trace": ("streamsafe.cli.trace:trace", "Draw a recorded trace as a timeline."),
     "report": ("streamsafe.cli.report:report", "Merge the reports of several ranks."),
     "server": ("streamsafe.cli.server:server", "Serve editors by the Language Server Protocol."),
+    "clean": ("streamsafe.cli.clean:clean", "Remove the results that earlier checks keep."),
     "build-torch": ("streamsafe.cli.build_torch:build_torch", "Build native code for the installed PyTorch."),
 }
 

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -19,7 +19,8 @@ from streamsafe.cli.progress import progress
 from streamsafe.findings import checking
 from streamsafe.order.hazard import CONFIDENCES, Confidence
 from streamsafe.project.files import File, Found, discover
-from streamsafe.project.settings import ConfigError, Configs
+from streamsafe.project.settings import Config, ConfigError, Configs
+from streamsafe.report.formats import FORMATS
 from streamsafe.report.paths import shown
 from streamsafe.rule import SEVERITIES, Severity
 from streamsafe.static import project
@@ -59,7 +60,7 @@ class Options:
     quiet: bool
     verbose: bool
     watch: bool
-    config: str | None
+    config: tuple[str, ...]
     isolated: bool
     exclude: tuple[str, ...]
     extend_exclude: tuple[str, ...]
@@ -71,6 +72,8 @@ class Options:
     show_settings: bool
     explain_line: str | None
     cache: bool
+    cache_dir: str | None
+    ignore_noqa: bool
 
 
 def _listed(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -115,6 +118,7 @@ class _AddNoqa(click.Command):
 @click.option("--diff", is_flag=True, help="Print the repairs as a diff, and change no file.")
 @click.option("--fix-only", is_flag=True, help="Repair, and report nothing.")
 @click.option("--exit-non-zero-on-fix", is_flag=True, help="Exit with 1 when a file was repaired.")
+@click.option("--ignore-noqa", is_flag=True, help="Show also what comments suppress.")
 @click.option("--add-noqa", is_flag=True, help="Add a comment to the line of each hazard that suppresses it.")
 @click.option("--reason", metavar="TEXT", default="", help="The reason in the comments of --add-noqa.")
 @click.option(
@@ -134,7 +138,12 @@ class _AddNoqa(click.Command):
 @click.option("-q", "--quiet", is_flag=True, help="Print hazards, and nothing else.")
 @click.option("-v", "--verbose", is_flag=True, help="Say which files are checked, how, and how long it took.")
 @click.option("--watch", is_flag=True, help="Check again whenever a file changes.")
-@click.option("--config", metavar="FILE", help="Read [tool.streamsafe] from this file only.")
+@click.option(
+    "--config",
+    metavar="FILE|KEY=VALUE",
+    multiple=True,
+    help="Read the settings from this file only; or one setting, as TOML, that is stronger than any file's.",
+)
 @click.option("--isolated", is_flag=True, help="Read no configuration file.")
 @_list(
     "--exclude", "PATTERNS", "Files not to check, as in .gitignore; instead of those of the configuration."
@@ -164,6 +173,7 @@ class _AddNoqa(click.Command):
 @click.option(
     "--cache/--no-cache", default=True, help="Use and keep results of earlier runs in .streamsafe_cache."
 )
+@click.option("--cache-dir", metavar="DIR", help="Keep results in this folder instead.")
 def check(**values: Any) -> NoReturn:
     """Find stream hazards in Python files, notebooks and directories (default: the working directory).
 
@@ -196,6 +206,8 @@ def _run(options: Options) -> int:
         raise click.UsageError(
             "--trace cannot be used with a repair: what it inserts moves the lines of the run"
         )
+    if options.add_noqa and (options.fix or options.fix_only or options.diff):
+        raise click.UsageError("--add-noqa suppresses hazards, and --fix repairs them: name one of them")
     if options.write_baseline and options.baseline is None:
         raise click.UsageError("--write-baseline needs --baseline FILE")
     if options.watch and (STDIN in options.paths or options.stdin_filename):
@@ -232,6 +244,8 @@ def _once(options: Options, configs: Configs) -> int:
         return 2 if found.problems else 0
     if options.show_settings:
         return _show_settings(found.files, configs)
+    here = configs.of_directory(os.getcwd())
+    options = replace(options, output_format=options.output_format or _format_of(here))
     request = checking.Request(
         configs,
         (options.select or None, options.extend_select, options.ignore),
@@ -240,7 +254,8 @@ def _once(options: Options, configs: Configs) -> int:
         None if options.write_baseline else options.baseline,
         options.prefilter,
         options.jobs,
-        os.path.abspath(checking.CACHE) if options.cache else "",
+        os.path.abspath(options.cache_dir or here.cache_dir or checking.CACHE) if options.cache else "",
+        options.ignore_noqa,
     )
     began = time.perf_counter()
     report = _check(options, request, found.files, given)
@@ -254,6 +269,14 @@ def _once(options: Options, configs: Configs) -> int:
         )
     status = _act(options, request, found.files, given, report)
     return 2 if report.crashes or found.problems else status
+
+
+def _format_of(config: Config) -> str | None:
+    """The format that the settings name; None for the usual one."""
+    if config.output_format and config.output_format not in FORMATS:
+        allowed = ", ".join(FORMATS)
+        raise ConfigError(f"{config.path}: output-format: {config.output_format!r} is none of {allowed}")
+    return config.output_format or None
 
 
 def _check(options: Options, request: checking.Request, files: list[File], given: dict[str, bytes]) -> Report:

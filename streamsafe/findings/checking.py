@@ -36,6 +36,7 @@ class Request:
         prefilter: whether files that name no stream API are skipped.
         jobs: at most so many processes; 0 for as many as there are processors.
         cache: the directory in which results are kept between runs; "" for none.
+        ignore_noqa: whether comments that suppress count for nothing.
     """
 
     configs: Configs
@@ -46,6 +47,7 @@ class Request:
     prefilter: bool = True
     jobs: int = 0
     cache: str = ""
+    ignore_noqa: bool = False
 
     def config_of(self, path: str) -> Config:
         """The configuration that counts for a file."""
@@ -125,6 +127,7 @@ def check(
         request.confidence,
         request.severity,
         request.baseline,
+        request.ignore_noqa,
     )
     _say_limits(report)
     return report

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from streamsafe import registry
 from streamsafe.check.task import Checked, violation
@@ -32,6 +32,7 @@ class Finding:
 
     Attributes:
         level: the severity that the configuration gives the rule, if any.
+        repaired: whether its repair is made: ``never``, as a ``safe`` one, or as its rule says ("").
         run: what recorded runs say of it; None where none were given.
         cut_short: where a limit cut the analysis of functions of the file short.
     """
@@ -39,6 +40,7 @@ class Finding:
     hazard: Hazard
     rule: Rule
     level: Severity | None = None
+    repaired: Literal["", "never", "safe"] = ""
     run: Verdict | None = None
     cut_short: tuple[str, ...] = ()
 
@@ -154,7 +156,8 @@ class Selection:
             self._of_config(config)
             for _, selectors in config.per_file_ignores:
                 registry.select([(None, (), selectors)])
-            for selector, _ in config.rule_severity:
+            fixes = (*(config.fixable or ()), *config.unfixable, *config.extend_safe_fixes)
+            for selector in (*(each for each, _ in config.rule_severity), *fixes):
                 registry.codes_of(selector)
         except registry.RegistryError as error:
             raise registry.RegistryError(f"{config.path}: {error}") from error
@@ -176,12 +179,27 @@ class Selection:
         ]
         return min(given, key=lambda each: each[0])[1] if given else None
 
+    def repaired(self, rule: Rule, config: Config) -> Literal["", "never", "safe"]:
+        """What a configuration says of a rule's repairs; of `fixable` and `unfixable` the more specific counts."""
+        fixable = _length(rule, ("ALL",) if config.fixable is None else config.fixable)
+        if fixable <= _length(rule, config.unfixable):
+            return "never"
+        return "safe" if _length(rule, config.extend_safe_fixes) >= 0 else ""
+
     def _of_config(self, config: Config) -> frozenset[str]:
         known = self._codes.get(id(config))
         if known is None:
             layer = (config.select, config.extend_select, config.ignore)
             known = self._codes[id(config)] = (config, registry.select([layer, self._override]))
         return known[1]
+
+
+def _length(rule: Rule, selectors: Iterable[str]) -> int:
+    """How specific the most specific selector is that means a rule; -1 for none."""
+    lengths = (
+        0 if each == "ALL" else len(each) for each in selectors if rule.code in registry.codes_of(each)
+    )
+    return max(lengths, default=-1)
 
 
 def collect(
@@ -194,6 +212,7 @@ def collect(
     confidence: Confidence | None = None,
     severity: Severity | None = None,
     baseline_file: str | None = None,
+    ignore_noqa: bool = False,
 ) -> Outcome:
     """Turn what was found into what is shown.
 
@@ -204,6 +223,7 @@ def collect(
         config_of: the configuration that counts for a file.
         confidence, severity: the least that is shown; None for the configuration's.
         baseline_file: a baseline whose findings are not shown.
+        ignore_noqa: whether comments that suppress count for nothing.
 
     Raises:
         baseline.BaselineError: the baseline cannot be read.
@@ -224,8 +244,8 @@ def collect(
         config = config_of(path)
         if hazard.code not in selection.codes(path, config):
             continue
-        finding = Finding(hazard, rule, selection.severity(rule, config))
-        if _suppressed(hazard, finding.rule, of_file):
+        finding = Finding(hazard, rule, selection.severity(rule, config), selection.repaired(rule, config))
+        if not ignore_noqa and _suppressed(hazard, finding.rule, of_file):
             outcome.suppressed += 1
         elif not _visible(hazard, confidence or least_confidence(path, config)):
             outcome.hidden[hazard.confidence] += 1
@@ -234,10 +254,18 @@ def collect(
         else:
             shown.append(finding)
     for file in files:
-        if file.path in mentions:
+        if file.path in mentions and not ignore_noqa:
             codes = selection.codes(file.path, file.config)
             notes = _housekeeping(file.path, of_file(file.path), codes)
-            leveled = [Finding(n.hazard, n.rule, selection.severity(n.rule, file.config)) for n in notes]
+            leveled = [
+                Finding(
+                    each.hazard,
+                    each.rule,
+                    selection.severity(each.rule, file.config),
+                    selection.repaired(each.rule, file.config),
+                )
+                for each in notes
+            ]
             shown.extend(note for note in leveled if _severe(note, severity or file.config.severity))
     shown = list({finding.sort_key(): finding for finding in sorted(shown, key=Finding.sort_key)}.values())
     if baseline_file is not None:

@@ -122,13 +122,20 @@ class _Walk:
                 if name in SKIPPED or _is_ignored(entry.path, True, ignores, config.root, exclude):
                     continue
                 yield from self._directory(entry.path, ignores)
-            elif name.endswith(SUFFIXES) and not _is_ignored(
+            elif _included(entry.path, config) and not _is_ignored(
                 entry.path, False, ignores, config.root, exclude
             ):
                 if os.path.isfile(entry.path):
                     yield entry.path
                 elif entry.is_symlink():
                     self.found.warnings.append(f"{entry.path}: broken link")
+
+
+def _included(path: str, config: Config) -> bool:
+    """Whether a file of a directory is one to check: by `include`, or by its ending."""
+    if config.include:
+        return matches(path, False, config.root, config.include)
+    return path.endswith(SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)

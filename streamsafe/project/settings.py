@@ -1,14 +1,14 @@
-"""`[tool.streamsafe]`: what is selected, excluded and hidden, and models of the user's own wrappers.
+"""The settings: what is selected, excluded and hidden, which repairs are made, and models of the user's own wrappers.
 
-The nearest pyproject.toml with a `[tool.streamsafe]` table counts for a file, as with ruff; a table takes in another
-one only where it says so with `extend`.
+The nearest `.streamsafe.toml`, `streamsafe.toml` or pyproject.toml with a `[tool.streamsafe]` table counts for a file,
+in this order in one folder, as with ruff; a table takes in another one only where it says so with `extend`.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
@@ -24,15 +24,25 @@ KEYS = (
     "extend-select",
     "ignore",
     "per-file-ignores",
+    "fixable",
+    "unfixable",
+    "extend-safe-fixes",
+    "include",
     "exclude",
     "extend-exclude",
     "confidence",
     "per-file-confidence",
     "severity",
     "rule-severity",
+    "output-format",
+    "cache-dir",
+    "required-version",
     "models",
 )
 """The keys of the table."""
+
+OWN_FILES = (".streamsafe.toml", "streamsafe.toml")
+"""Files of which the whole is the table."""
 
 RETURNS: tuple[str, ...] = get_args(Returns)
 OWNERS: tuple[str, ...] = get_args(Allocator)
@@ -85,11 +95,17 @@ class Config:
         root: the directory that patterns are relative to.
         select: selectors, or None when the default rules are on.
         per_file_ignores: (pattern, selectors) pairs; patterns as in .gitignore.
+        fixable: selectors of the rules whose repairs are made; None for all.
+        unfixable: selectors of the rules whose repairs are not made.
+        extend_safe_fixes: selectors of the rules whose repairs count as safe.
+        include: patterns of the files that are checked, as in .gitignore; none for Python files and notebooks.
         exclude: patterns, as in .gitignore, in addition to the usual directories; with those of `extend-exclude`.
         confidence: the least confidence that is shown.
         per_file_confidence: (pattern, confidence) pairs; of several that match, the last counts.
         severity: the least severity that is shown.
         rule_severity: (selector, severity) pairs: the severity of these rules, instead of their own.
+        output_format: the format of the output where the command line names none; "" for the usual one.
+        cache_dir: the folder in which results are kept (an absolute path); "" for the usual one.
     """
 
     path: str | None = None
@@ -98,11 +114,17 @@ class Config:
     extend_select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    fixable: tuple[str, ...] | None = None
+    unfixable: tuple[str, ...] = ()
+    extend_safe_fixes: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     confidence: Confidence = "likely"
     per_file_confidence: tuple[tuple[str, Confidence], ...] = ()
     severity: Severity = "advice"
     rule_severity: tuple[tuple[str, Severity], ...] = ()
+    output_format: str = ""
+    cache_dir: str = ""
     models: Models = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,11 +136,17 @@ class Config:
             "extend-select": list(self.extend_select),
             "ignore": list(self.ignore),
             "per-file-ignores": {pattern: list(codes) for pattern, codes in self.per_file_ignores},
+            "fixable": list(self.fixable) if self.fixable is not None else None,
+            "unfixable": list(self.unfixable),
+            "extend-safe-fixes": list(self.extend_safe_fixes),
+            "include": list(self.include),
             "exclude": list(self.exclude),
             "confidence": self.confidence,
             "per-file-confidence": dict(self.per_file_confidence),
             "severity": self.severity,
             "rule-severity": dict(self.rule_severity),
+            "output-format": self.output_format or None,
+            "cache-dir": self.cache_dir or None,
             "models": {
                 name: {item.name: getattr(model, item.name) for item in fields(Model)}
                 for name, model in sorted(self.models.items())
@@ -130,34 +158,40 @@ class Configs:
     """The configuration of each directory, found once.
 
     Args:
-        file: use this file for everything (`--config`).
+        given: what `--config` names: a file that counts for everything, and entries as TOML (``severity = "error"``),
+            which are stronger than those of any file.
         isolated: look at no file (`--isolated`).
         exclude: patterns instead of those of the files (`--exclude`).
         extend_exclude: patterns in addition (`--extend-exclude`).
 
     Raises:
-        ConfigError: on construction when ``file`` is unusable, later when a file that is found is.
+        ConfigError: on construction when ``given`` is unusable, later when a file that is found is.
     """
 
     def __init__(
         self,
-        file: str | None = None,
+        given: Sequence[str] = (),
         *,
         isolated: bool = False,
         exclude: tuple[str, ...] | None = None,
         extend_exclude: tuple[str, ...] = (),
     ) -> None:
-        self._file, self._isolated = file, isolated
+        self._given, self._isolated = tuple(given), isolated
         self._exclude, self._extend_exclude = exclude, extend_exclude
         self._known: dict[str, Config] = {}
         self._fixed: Config | None = None
-        if file is not None:
-            config = load(file)
+        files, self._entries = _given(self._given)
+        if len(files) > 1:
+            raise ConfigError(f"--config: two files, {files[0]} and {files[1]}; only one can count")
+        if files and isolated:
+            raise ConfigError(f"--config: --isolated reads no file, so not {files[0]}")
+        if files:
+            config = load(files[0], entries=self._entries)
             if config is None:
-                raise ConfigError(f"{file}: has no [tool.streamsafe] table")
+                raise ConfigError(f"{files[0]}: has no [tool.streamsafe] table")
             self._fixed = self._excluding(config)
         elif isolated:
-            self._fixed = self._excluding(Config())
+            self._fixed = self._excluding(self._defaults())
 
     def of_directory(self, directory: str) -> Config:
         """The configuration that counts for the files of a directory (an absolute path)."""
@@ -165,20 +199,32 @@ class Configs:
             return self._fixed
         config = self._known.get(directory)
         if config is None:
-            own = load(os.path.join(directory, "pyproject.toml"), missing_ok=True)
+            own = self._own(directory)
             parent = os.path.dirname(directory)
             if own is None and parent != directory:
                 config = self.of_directory(parent)
             else:
-                config = self._excluding(own or Config())
+                config = self._excluding(own or self._defaults())
             self._known[directory] = config
         return config
 
     def again(self) -> Configs:
         """The same, read anew: the files may have changed."""
         return Configs(
-            self._file, isolated=self._isolated, exclude=self._exclude, extend_exclude=self._extend_exclude
+            self._given, isolated=self._isolated, exclude=self._exclude, extend_exclude=self._extend_exclude
         )
+
+    def _own(self, directory: str) -> Config | None:
+        """The configuration that a directory itself has; of several files the first that has a table."""
+        for name in (*OWN_FILES, "pyproject.toml"):
+            found = load(os.path.join(directory, name), missing_ok=True, entries=self._entries)
+            if found is not None:
+                return found
+        return None
+
+    def _defaults(self) -> Config:
+        """What counts where no file does."""
+        return parse(self._entries, None) if self._entries else Config()
 
     def _excluding(self, config: Config) -> Config:
         """A configuration with the patterns of the command line, which are relative to its root like its own."""
@@ -188,8 +234,23 @@ class Configs:
         return replace(config, exclude=(*own, *self._extend_exclude))
 
 
-def load(path: str, *, missing_ok: bool = False) -> Config | None:
+def _given(texts: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The files among the values of `--config`, and its entries; of two entries with one key the last counts."""
+    files: list[str] = []
+    entries: dict[str, Any] = {}
+    for text in texts:
+        if "=" not in text or os.path.isfile(text):
+            files.append(text)
+        else:
+            entries = _merged(entries, _toml(text.encode(), f"--config {text!r}"))
+    return files, entries
+
+
+def load(path: str, *, missing_ok: bool = False, entries: Mapping[str, Any] | None = None) -> Config | None:
     """Read one file; None when it has no `[tool.streamsafe]` table (or, if allowed, does not exist).
+
+    Args:
+        entries: of the command line, stronger than those of the file.
 
     Raises:
         ConfigError: it cannot be read or is not TOML, or an entry means nothing.
@@ -201,10 +262,20 @@ def load(path: str, *, missing_ok: bool = False) -> Config | None:
         if missing_ok and isinstance(error, (FileNotFoundError, NotADirectoryError, PermissionError)):
             return None
         raise ConfigError(f"{path}: {error.strerror or error}") from error
-    tool = _toml(data, path).get("tool", {})
-    if not isinstance(tool, dict) or "streamsafe" not in tool:
+    table = _own_table(data, path)
+    if table is None:
         return None
-    return parse(_extended(tool["streamsafe"], path, ()), path)
+    extended = _extended(table, path, ())
+    return parse(_merged(extended, entries) if entries and isinstance(extended, dict) else extended, path)
+
+
+def _own_table(data: bytes, path: str) -> Any:
+    """The table of a file: the whole of a `streamsafe.toml`, `[tool.streamsafe]` of any other; None for none."""
+    whole = _toml(data, path)
+    if os.path.basename(path) in OWN_FILES:
+        return whole
+    tool = whole.get("tool", {})
+    return tool["streamsafe"] if isinstance(tool, dict) and "streamsafe" in tool else None
 
 
 def _extended(table: Any, path: str, extending: tuple[str, ...]) -> Any:
@@ -222,6 +293,11 @@ def _extended(table: Any, path: str, extending: tuple[str, ...]) -> Any:
     base = _raw(target, f"{where}.extend")
     base = _extended(base, target, chain)
     parse(base, target)  # an error there names that file
+    return _merged(base, own)
+
+
+def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Two tables, of which the second is stronger: lists that begin with `extend-` add up, tables are merged."""
     merged = {**base, **own}
     for key in base.keys() & own.keys():
         if isinstance(base[key], dict) and isinstance(own[key], dict):
@@ -238,10 +314,10 @@ def _raw(path: str, where: str) -> Any:
             data = file.read()
     except OSError as error:
         raise ConfigError(f"{where}: {path}: {error.strerror or error}") from error
-    tool = _toml(data, path).get("tool", {})
-    if not isinstance(tool, dict) or "streamsafe" not in tool:
+    table = _own_table(data, path)
+    if table is None:
         raise ConfigError(f"{where}: {path} has no [tool.streamsafe] table")
-    return tool["streamsafe"]
+    return table
 
 
 def _toml(data: bytes, path: str) -> dict[str, Any]:
@@ -255,13 +331,18 @@ def _toml(data: bytes, path: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
-def parse(table: Any, path: str) -> Config:
-    """Check a `[tool.streamsafe]` table.
+def parse(table: Any, path: str | None) -> Config:
+    """Check a table.
+
+    Args:
+        path: the file that it stands in; None for entries of the command line alone.
 
     Raises:
-        ConfigError: an unknown key, or a value of the wrong kind.
+        ConfigError: an unknown key, a value of the wrong kind, or a version that is not this one.
     """
-    where = f"{path}: tool.streamsafe"
+    own = path is not None and os.path.basename(path) in OWN_FILES
+    where = "--config" if path is None else path if own else f"{path}: tool.streamsafe"
+    root = os.getcwd() if path is None else os.path.dirname(os.path.abspath(path))
     table = _table(table, where)
     _no_others(table, KEYS, where)
     confidence = table.get("confidence", "likely")
@@ -271,9 +352,12 @@ def parse(table: Any, path: str) -> Config:
     ignores = _table(table.get("per-file-ignores", {}), f"{where}.per-file-ignores")
     models = _table(table.get("models", {}), f"{where}.models")
     exclude = _strings(table.get("exclude", []), f"{where}.exclude")
+    if "required-version" in table:
+        _is_required(_string(table, "required-version", where), f"{where}.required-version")
+    cache = os.path.expanduser(_string(table, "cache-dir", where))
     return Config(
-        path=os.path.abspath(path),
-        root=os.path.dirname(os.path.abspath(path)),
+        path=os.path.abspath(path) if path is not None else None,
+        root=root,
         select=_strings(table["select"], f"{where}.select") if "select" in table else None,
         extend_select=_strings(table.get("extend-select", []), f"{where}.extend-select"),
         ignore=_strings(table.get("ignore", []), f"{where}.ignore"),
@@ -281,13 +365,42 @@ def parse(table: Any, path: str) -> Config:
             (pattern, _strings(codes, f"{where}.per-file-ignores.{pattern!r}"))
             for pattern, codes in ignores.items()
         ),
+        fixable=_strings(table["fixable"], f"{where}.fixable") if "fixable" in table else None,
+        unfixable=_strings(table.get("unfixable", []), f"{where}.unfixable"),
+        extend_safe_fixes=_strings(table.get("extend-safe-fixes", []), f"{where}.extend-safe-fixes"),
+        include=_strings(table.get("include", []), f"{where}.include"),
         exclude=(*exclude, *_strings(table.get("extend-exclude", []), f"{where}.extend-exclude")),
         confidence=confidence,
         per_file_confidence=_choices(table, "per-file-confidence", CONFIDENCES, where),
         severity=severity,
         rule_severity=_choices(table, "rule-severity", SEVERITIES, where),
+        output_format=_string(table, "output-format", where),
+        cache_dir=os.path.join(root, cache) if cache else "",
         models={name: _model(entry, f'{where}.models."{name}"') for name, entry in models.items()},
     )
+
+
+def _string(table: Mapping[str, Any], key: str, where: str) -> str:
+    """A string of a table; "" where it has none."""
+    value = table.get(key, "")
+    if not isinstance(value, str):
+        raise ConfigError(f"{where}.{key}: must be a string")
+    return value
+
+
+def _is_required(wanted: str, where: str) -> None:
+    """See that this version is one that a project asks for: a version, or specifiers (``>=0.2,<1``)."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import Version
+
+    from streamsafe import __version__
+
+    try:
+        specifiers = SpecifierSet(wanted if not wanted[:1].isdigit() else f"=={wanted}")
+    except InvalidSpecifier:
+        raise ConfigError(f"{where}: {wanted!r} is no version and no version specifier") from None
+    if not specifiers.contains(Version(__version__), prereleases=True):
+        raise ConfigError(f"{where}: the project asks for streamsafe {wanted}, and this is {__version__}")
 
 
 def _choices(table: dict[str, Any], key: str, allowed: tuple[str, ...], where: str) -> tuple[Any, ...]:

@@ -30,7 +30,9 @@ ROUNDS = 100
 
 
 def fix_of(finding: Finding, texts: Texts) -> Fix | None:
-    """The repair of a finding, where one is certain to be right; none in a notebook."""
+    """The repair of a finding, where one is certain to be right; none in a notebook, or where the settings say so."""
+    if finding.repaired == "never":
+        return None
     text = texts[finding.span.filename]
     if text.place(1)[0] is not None:
         return None
@@ -40,7 +42,7 @@ def fix_of(finding: Finding, texts: Texts) -> Fix | None:
     if found is None:
         return None
     message, edits = found
-    fix = Fix("unsafe", message, edits)
+    fix = Fix("safe" if finding.repaired == "safe" else "unsafe", message, edits)
     elsewhere = where(finding, fix, text)
     return replace(fix, message=f"{message} ({elsewhere})") if elsewhere else fix
 
