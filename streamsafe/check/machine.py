@@ -140,7 +140,7 @@ class Machine:
     Blocked = Blocked
 
     def __init__(self, project: Project, flips: dict[int, bool]) -> None:
-        from .library import Library
+        from .models.library import Library
 
         self.project, self.flips = project, flips
         self.order = Order(self.conflict)
@@ -1637,7 +1637,7 @@ class Machine:
             for c in m.classes.values():
                 for k, f in c.methods.items():
                     got[k] = None if k in got else f
-        from .library import COMMON
+        from .models.unknown_methods import COMMON
         return got.get(name) if name not in COMMON else None
 
     def bind(self, f: Func, args: list[V], kwargs: dict[str, V]) -> dict[str, V]:

@@ -1,0 +1,393 @@
+"""Operations of streams and of the host: what they touch, allocate and wait for."""
+
+from __future__ import annotations
+
+import ast
+
+from ..order import Access, Block, Hazard, Timeline, distinct, overlap
+from ..values import (
+    Sym,
+    Tensor,
+    V,
+)
+from .callers import Callers
+from .path import Node, Notes, Part
+from .state import HOSTS
+
+
+class Accesses(Callers):
+    """Operations of streams and of the host: what they touch, allocate and wait for."""
+
+    def touch(
+        self,
+        block: Block,
+        part: Part,
+        write: bool,
+        op: str,
+        node: Node,
+        lib: str = "torch",
+        kind: str = "",
+        at: int | None = None,
+        seq: int | None = None,
+        notes: Notes = frozenset(),
+        t: Timeline | None = None,
+    ) -> None:
+        t = t or self.cur(lib)
+        cap = self.capturing(t)
+        if cap is not None:
+            cap.touch(block, part, write, node, notes)
+            return
+        self.order.access(
+            block,
+            t,
+            write,
+            part,
+            self.m.site(node),
+            op,
+            kind,
+            notes,
+            seq if seq is not None else self.m.seq,
+            at,
+            lib,
+        )
+        if (
+            t in self.only_default
+            and block.place in ("cuda", "unknown")
+            and kind != "h2d"
+            and (block.alloc is self.m.ambient["torch"] or (block.given and write))
+        ):
+            self.waited_for_default(block, block.accesses[-1])
+        if block.given:
+            self.unordered_with_caller(block, block.accesses[-1])
+            if (
+                not write
+                and t.lib == "torch"
+                and t.origin == "new"
+                and t.born > self.order.began
+                and (kind == "d2h" or (op == "copy_" and kind != "h2d"))
+            ):
+                self.copied.append((block, block.accesses[-1]))
+        if block.fresh and block.alloc is not None and t is not block.alloc and t is not self.order.host:
+            self.m.candidates[block.uid] = block
+        elif block.owner is not None and t.origin not in ("ambient", "null", "host"):
+            self.lent_uses.append((block, block.accesses[-1]))
+
+    def launch(
+        self,
+        reads: list[Tensor],
+        writes: list[Tensor],
+        op: str,
+        node: Node,
+        lib: str = "torch",
+        kind: str = "",
+        strong: bool = True,
+        notes: Notes = frozenset(),
+        t: Timeline | None = None,
+    ) -> tuple[int, int]:
+        """One operation of a stream."""
+        t = t or self.cur(lib)
+        seq = self.tick()
+        at = self.order.enqueue(t)
+        if kind == "h2d":
+            self.uploads.append((t, at))
+        if strong:
+            self.m.launches.append((seq, t, at, self.m.site(node)))
+        if self.m.capture is not None:
+            if t in self.m.capture.streams:
+                self.m.capture.worked(t, at, node)
+            else:
+                self.eager_inside(t, [*reads, *writes], node, lib)
+        for x in reads:
+            if x.block.writer is not None:
+                self.overlaid(x)
+        if len(reads) > 1:
+            self.several_replays(reads, node, op)
+        for x in reads:
+            self.touch(x.block, x.part, False, op, node, lib, kind, at, seq, notes, t)
+        for x in writes:
+            self.touch(x.block, x.part, True, op, node, lib, kind, at, seq, notes, t)
+        return at, seq
+
+    def host(self, x: Tensor, write: bool, op: str, node: Node, notes: Notes = frozenset()) -> None:
+        self.tick()
+        if x.block.place == "cuda":
+            return
+        self.host_in_capture(x.block, write, node)
+        self.order.access(
+            x.block, self.order.host, write, x.part, self.m.site(node), op, "", notes, self.m.seq
+        )
+
+    def sync_host(self, t: Timeline | None, node: Node, op: str = "synchronize") -> None:
+        """The host waits for a stream, or for all of them."""
+        self.beside()
+        cap = self.m.capture
+        if cap is not None:
+            self.violation("SS401", node, op)
+            return
+        self.tick()
+        if t is None:
+            self.order.all_known(self.order.host)
+        else:
+            self.order.wait(self.order.host, self.order.snapshot(t), self.m.site(node), t)
+        self.order.waits and self.order.waits[-1:]
+
+    def sync_quiet(self) -> None:
+        if self.m.capture is None:
+            self.order.wait(self.order.host, self.order.snapshot(self.cur()))
+
+    def everything(self, node: Node) -> None:
+        """Somebody may have waited for everything."""
+        self.order.all_known(self.order.host)
+        for t in list(self.order.ticks):
+            if t is not self.order.host:
+                self.order.all_known(t)
+
+    def everything_host(self) -> None:
+        self.order.all_known(self.order.host)
+
+    def conflict(self, block: Block, first: Access, second: Access) -> None:
+        host = self.order.host
+        assumed = list(self.assumed(first, second))
+        if block.place == "pool":
+            if distinct(first.timeline, second.timeline) in ("yes", "likely"):
+                self.violation_at("SS409", second.site, "replay")
+            return
+        if first.timeline is not host and second.timeline is not host:
+            d = distinct(first.timeline, second.timeline)
+            if d in ("no", "unknown"):
+                return
+            if d == "likely" and not self.order.told_apart(first.timeline, second.timeline):
+                assumed.append("stream")
+        o = overlap(first.part, second.part)
+        if o != "yes":
+            return
+        if (
+            "helper" in second.notes
+            and first.timeline.origin == "new"
+            and first.timeline.name.startswith("<")
+        ):
+            assumed = [
+                "unnamed" if a == "helper" else a for a in assumed
+            ]  # nobody can wait for a stream that has no name
+        if first.timeline is host:
+            return
+        if second.timeline is host:
+            if block.place == "unknown" and first.kind not in ("d2h", "h2d"):
+                return
+            if first.kind not in ("d2h", "h2d"):
+                return
+            if block.place not in HOSTS:
+                assumed.append("place")
+            code = "SS302" if second.write else "SS301"
+        elif first.library != second.library and first.call <= block.shared:
+            code = "SS501"
+        elif (
+            second.kind == "backward"
+            and first.kind != "backward"
+            and first.part is not None
+            and len(first.part[0]) == 3
+        ):
+            return  # the gradient of what one pass has made: the next pass has another one
+        elif first.kind == second.kind == "backward" and not first.notes & second.notes:
+            return  # of other models, as far as can be seen
+        elif first.kind == second.kind == "backward" or (
+            first.kind == "backward" and second.kind != "backward"
+        ):
+            code = "SS111"
+        elif second.kind == "initial":
+            code = "SS112"
+        else:
+            code = "SS102" if second.write else "SS101"
+        wait = None
+        if code in ("SS101", "SS102"):
+            for waiter, of, site, snap in reversed(self.order.waits):
+                if (
+                    (waiter is second.timeline or waiter is host)
+                    and of is first.timeline
+                    and first.timeline in snap
+                ):
+                    if snap[first.timeline] < first.at:
+                        wait = site
+                    break
+            if wait is not None:
+                code = "SS103"
+        self.m.hazards.append(Hazard(code, first, second, block, tuple(assumed), wait=wait))
+
+    def allocated(self, t: Timeline, node: Node, assumed: tuple[str, ...] = ()) -> None:
+        """Memory is taken from the pool of a stream: what was released there too early may be what is given out.
+
+        Args:
+            assumed: what has to be assumed for that.
+        """
+        if not self.freed:
+            return
+        left = []
+        for block, use, site in self.freed:
+            if block.alloc is not t:
+                left.append((block, use, site))
+                continue
+            if self.order.covers(t, use) or self.order.covers(self.order.host, use):
+                continue
+            if distinct(t, use.timeline) not in ("yes", "likely"):
+                continue
+            if block.text == "gradients" and use.part is None:
+                continue
+            code = "SS202" if block.lib == "cupy" else "SS113" if use.kind == "initial" else "SS201"
+            place = ("place",) if block.place == "unknown" else ()
+            h = Hazard(
+                code,
+                Access(t, 0, True, None, block.home, "allocation"),
+                use,
+                block,
+                (*self.assumed(use), *place, *assumed),
+            )
+            if assumed:
+                left.append((block, use, site))
+            h.seq = self.m.seq
+            h.notes = [("released", site), ("reused", self.m.site(node))]
+            self.m.hazards.append(h)
+        self.freed = left
+
+    def free(self, block: Block, s: ast.AST) -> None:
+        block.freed = self.m.site(s)
+        if not block.fresh or block.alloc is None or block.kept:
+            return
+        for a in reversed(block.accesses):
+            if a.timeline is block.alloc or a.timeline is self.order.host or a.timeline in block.recorded:
+                continue
+            if a.kind == "collective":
+                continue
+            if self.order.covers(block.alloc, a) or self.order.covers(self.order.host, a):
+                continue
+            self.freed.append((block, a, self.m.site(s)))
+            return
+
+    def new(
+        self,
+        node: Node,
+        place: str = "cuda",
+        lib: str = "torch",
+        op: str = "",
+        write: bool = True,
+        text: str = "",
+        seq: int | None = None,
+        at: int | None = None,
+        notes: Notes = frozenset(),
+    ) -> Tensor:
+        """A fresh tensor of the current stream."""
+        b = Block(place, text, self.cur(lib) if place == "cuda" else None, self.m.site(node), lib, fresh=True)
+        if place == "cuda":
+            if self.capturing(self.cur(lib)):
+                b.notes.add("private")
+                b.kept = True
+            else:
+                self.allocated(self.cur(lib), node)
+            if write:
+                self.touch(b, None, True, op, node, lib, at=at, seq=seq, notes=notes)
+        return Tensor(b, None)
+
+    def new_gradients(self) -> Block:
+        return Block("cuda", "gradients", fresh=True)
+
+    def drop_gradients(self, node: Node) -> None:
+        """The gradients are set to None: the next pass makes new ones."""
+        old, self.grads = self.grads, self.new_gradients()
+        old.freed = self.m.site(node)
+        self.gradients_lost(old, node)
+        if old.accesses and old.alloc is not None:
+            self.m.candidates[old.uid] = old
+            self.m.released(node)
+
+    def made_by(self, op: str, n: Node, write: bool = True, lib: str = "torch") -> Tensor:
+        cap = self.m.capture
+        t = self.cur(lib)
+        seq = self.tick()
+        at = self.order.enqueue(t) if write and not (cap and t in cap.streams) else None
+        if write:
+            self.m.launches.append((seq, t, at or 0, self.m.site(n)))
+        return self.new(n, "cuda", lib, op, write, at=at, seq=seq)
+
+    def made_somewhere(self, op: str, n: Node, write: bool = True) -> Tensor:
+        """A fresh tensor where another one is that is not known."""
+        t = self.made_by(op, n, write)
+        t.block.place = "unknown"
+        return t
+
+    def unknown_result(
+        self,
+        node: Node,
+        op: str,
+        at: int | None = None,
+        seq: int | None = None,
+        computes: bool = False,
+        kind: str = "unmodelled",
+    ) -> Sym:
+        """What a call gives that is not followed; ``computes``: it is given something that may be a tensor."""
+        launched = at is not None
+        cap = self.capturing(self.cur())
+        if at is None:
+            seq = self.tick()
+            at = self.order.enqueue(self.cur()) if cap is None else 0
+        s = self.m.fresh(f"<{op}>", "result")
+        if cap is not None:
+            if launched:
+                cap.result(s, node, frozenset({kind}))
+            return s
+        what = (self.cur(), at, self.m.site(node), op, seq, kind)
+        if launched or self.cur().origin not in ("ambient", "null"):
+            self.made[s.vn] = what
+            self.allocated(self.cur(), node, (kind,))
+        elif computes:
+            self.maybe[s.vn] = what
+            self.allocated(self.cur(), node, (kind,))
+        return s
+
+    def host_value(self, v: V, node: Node, op: str) -> None:
+        """The host wants the value of a tensor."""
+        for t in self.tensors_in(v):
+            if "possible" in t.block.notes and self.m.capture is not None:
+                continue
+            if (
+                t.block.place in HOSTS
+                or t.numpy
+                or (t.block.place == "unknown" and any(a.kind == "d2h" for a in t.block.accesses))
+            ):
+                self.host(t, False, op, node)
+            else:
+                self.launch([t], [], op, node, t.block.lib)
+                self.sync_host(self.cur(t.block.lib), node, op)
+
+    def returned(self, v: V, node: Node) -> None:
+        """An entry gives its caller a tensor of a stream of its own, who uses it on the current stream.
+
+        That is so where it is recorded there, or where the current stream has waited for it.
+        """
+        caller = self.m.ambient["torch"]
+        for t in self.tensors_in(v):
+            b = t.block
+            if (
+                b.place != "cuda"
+                or b.alloc is None
+                or b.alloc.origin != "new"
+                or b.lib != "torch"
+                or self.cur() is not caller
+            ):
+                continue
+            ready = all(self.order.covers(caller, a) for a in b.accesses)
+            ahead = any(a.call <= self.m.began for a in b.accesses)  # made by an earlier call
+            if (ahead and ready) or (caller in b.recorded and not self.recorded_since(b)):
+                self.launch([t], [], "use by the caller", node, strong=False, notes=frozenset({"consumer"}))
+
+    def handed_out(self, v: V, node: Node) -> None:
+        """A generator gives a value to somebody who is not seen, who uses it on the current stream."""
+        for t in self.tensors_in(v):
+            if t.block.place not in HOSTS:
+                self.launch(
+                    [t],
+                    [],
+                    "use by the consumer",
+                    node,
+                    t.block.lib,
+                    strong=False,
+                    notes=frozenset({"consumer"}),
+                )

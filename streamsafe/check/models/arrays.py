@@ -1,0 +1,84 @@
+"""Functions of CuPy and NumPy."""
+
+from __future__ import annotations
+
+from streamsafe.apis import names as apis
+
+from ..order import Block
+from ..values import Ctx, Tensor, V
+from .calls import Call
+from .modules import Modules
+from .state import HOSTS
+
+FROM_HOST = frozenset("array asarray ascontiguousarray".split())
+FILLS = frozenset("copyto shuffle put place putmask fill_diagonal".split())
+"""Functions of NumPy that write their first argument."""
+PINNED = frozenset("empty_pinned empty_like_pinned zeros_pinned alloc_pinned_memory".split())
+KERNELS = frozenset("RawKernel ElementwiseKernel ReductionKernel RawModule".split())
+SHARING = frozenset("asarray frombuffer ravel reshape".split())
+"""Functions of NumPy whose result is the memory that they are given."""
+NUMBERS = apis.ARRAY_TYPES | frozenset("prod ceil int32 int64".split())
+
+
+def cupy_function(lib: Modules, c: Call) -> V:
+    m, last, n = lib.m, c.last, c.node
+    if last in apis.FACTORIES or last in FROM_HOST:
+        got = cupy_array(lib, c) if last in FROM_HOST and c.args else None
+        return got or lib.made_by(last, n, last not in ("empty", "empty_like"), "cupy")
+    if last in ("from_dlpack", "fromDlpack") and c.args:
+        lib.order.learn(lib.cur("cupy"), lib.order.snapshot(lib.cur("torch")))
+        for known in lib.exchanges:
+            lib.order.learn(lib.cur("cupy"), known)
+        return c.args[0]
+    if last in apis.ARRAY_TYPES:
+        return m.fresh(last, "host")
+    if last in apis.ARRAY_VIEW_FUNCTIONS and c.args and lib.tensorish(c.args[0]):
+        return lib.tensor(c.args[0])
+    if last == "asnumpy":
+        return lib.to_host(c.args, c.kwargs, n)
+    if last in PINNED:
+        return Tensor(Block("pinned", "", lib="cupy"), None, True)
+    if last in KERNELS:
+        return m.sym(m.vn(("kernel", len(m.vns))), "kernel", "kernel")
+    if c.name.startswith("cupy.cuda."):
+        return Ctx("plain") if last == "nvtx" else lib.unmodelled(last, None, c.args, c.kwargs, n)
+    w = lib.tensors_in(c.kwargs["out"]) if "out" in c.kwargs else []
+    return lib.compute(c.values("out"), n, last, "cupy", write=w, fresh=not w)
+
+
+def cupy_array(lib: Modules, c: Call) -> V | None:
+    """An array of something: of an array on the device, of pinned memory, or of the host's."""
+    n, last, src = c.node, c.last, lib.tensors_in(c.args[0])
+    if src and src[0].block.lib != "cupy" and src[0].block.place not in HOSTS:
+        src[0].block.shared = lib.tick()  # with no exchange of streams
+    if src and src[0].block.place == "cuda":
+        return src[0] if last != "array" else lib.compute(c.args, n, last, "cupy")
+    if src and src[0].block.place == "pinned":
+        t = lib.new(n, "cuda", "cupy", last, write=False)
+        lib.launch([src[0]], [t], f"cupy.{last}", n, "cupy", "h2d")
+        return t
+    for s in src:
+        lib.host(s, False, last, n)
+    return None
+
+
+def numpy_function(lib: Modules, c: Call) -> V:
+    """The host's: it reads what it is given, and waits for what is on the device."""
+    last, n = c.last, c.node
+    what = f"numpy.{last}()"
+    view = last in SHARING
+    tensors = [t for v in c.values() for t in lib.tensors_in(v)]
+    for t in tensors:
+        if not view or t.block.place not in HOSTS:
+            lib.host_value(t, n, what)
+    if last in FILLS and c.args:
+        for t in lib.tensors_in(c.args[0]):
+            lib.host(t, True, what, n)
+    out = c.kwargs.get("out")
+    for t in lib.tensors_in(out) if out is not None else ():
+        lib.host(t, True, what, n)
+    if view and tensors:
+        return Tensor(tensors[0].block, tensors[0].part, True)
+    if last in NUMBERS:
+        return lib.m.fresh(last, "host")
+    return Tensor(Block("pageable", ""), None, True)

@@ -1,0 +1,95 @@
+"""Backward passes, gradients and parameters."""
+
+from __future__ import annotations
+
+from ..order import Access, Block
+from ..values import (
+    NONE,
+    Const,
+    Params,
+    Sym,
+    Tensor,
+    V,
+)
+from .path import Args, Kwargs, Node
+from .streams import Streams
+
+
+class Autograd(Streams):
+    """Backward passes, gradients and parameters."""
+
+    def backward(self, args: Args, kwargs: Kwargs, n: Node) -> V:
+        loss = args[0]
+        if self.m.capture is not None:
+            self.m.capture.backward = True
+        initial = kwargs.get("gradient") or (args[1] if len(args) > 1 else None)
+        if self.tensorish(loss):
+            self.launch([self.tensor(loss)], [], "backward()", n)
+        if initial is not None:
+            ts = self.tensors_in(initial) or ([self.tensor(initial)] if isinstance(initial, Sym) else [])
+            if ts:
+                self.launch(ts, [], "backward()", n, kind="initial")
+        made = self.made.get(loss.vn) if isinstance(loss, Sym) else None
+        own = (made is not None and made[0] is self.cur()) or (
+            self.tensorish(loss)
+            and any(a.write and a.timeline is self.cur() for a in self.tensor(loss).block.accesses)
+        )
+        if (
+            own
+            and self.free_of_waits(self.cur())
+            and any(
+                t is not self.cur() and self.order.known(self.cur()).get(t, 0) < at for t, at in self.steps
+            )
+        ):
+            h = self.caller_hazard(
+                Access(self.cur(), 0, False, None, self.m.site(n), "backward()", "backward"), None
+            )
+            if getattr(self.m, "function_entry", False):
+                h.assumptions += ("calls",)  # of two calls, which may be given two models
+            self.m.hazards.append(h)
+        if self.grads.alloc is None:
+            self.grads.alloc, self.grads.home = self.cur(), self.m.site(n)
+            if self.m.capture is None:
+                self.allocated(self.cur(), n)
+        self.launch([], [Tensor(self.grads)], "backward()", n, kind="backward", notes=self.nets_of(loss))
+        return NONE
+
+    def zero_grad(self, args: Args, kwargs: Kwargs, n: Node) -> V:
+        to_none = kwargs.get("set_to_none") or (args[0] if args else None)
+        if isinstance(to_none, Const) and to_none.value is False:
+            self.launch([], [Tensor(self.grads)], "zero_grad()", n)
+        else:
+            self.drop_gradients(n)
+        return NONE
+
+    def gradient_of(self, owner: V) -> Tensor:
+        kept = isinstance(owner, Sym) and owner.hint in ("parameter", "param", "attr")
+        return Tensor(
+            self.grads,
+            (("i", self.m.key(owner)) if kept else ("i", self.m.key(owner), "of one pass"),),
+            text="grad",
+        )
+
+    def set_grad(self, owner: Tensor, v: V, s: Node) -> None:
+        if isinstance(v, Const) and v.value is None:
+            self.m.fields.pop((-owner.block.uid, "grad"), None)
+            self.drop_gradients(s)
+        else:
+            self.m.fields[(-owner.block.uid, "grad")] = v
+
+    def parameter(self, p: Params, i: int) -> V:
+        s = self.m.sym(self.m.vn(("parameter", self.m.key(p.of), i)), "parameter", "parameter")
+        if s.block is None:
+            known = self.known_parameters
+            s = known.setdefault(s.vn, s)
+            if s.block is None:
+                s.block = self.params_block(p.of)
+        return s
+
+    def params_block(self, of: V) -> Block:
+        known = self.module_blocks
+        k = self.m.key(of)
+        b = known.get(k)
+        if b is None:
+            b = known[k] = Block("cuda", "parameters")
+        return b

@@ -1,0 +1,221 @@
+"""Python's own functions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from ..values import (
+    NONE,
+    Const,
+    Func,
+    Gen,
+    Lazy,
+    Lib,
+    Map,
+    Obj,
+    Params,
+    Range,
+    Seq,
+    Sym,
+    Tensor,
+    V,
+)
+from .calls import BUILTINS, Call, models
+from .modules import Modules
+
+CONVERSIONS: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "bool": bool, "str": str}
+KINDS = {"sorted": "list", "frozenset": "set"}
+"""What a function makes that is not named after it."""
+
+
+def builtin(lib: Modules, c: Call) -> V:
+    known = BUILTINS.get(c.last)
+    got = known(lib, c) if known is not None else None
+    return got if got is not None else lib.unmodelled(c.last, None, c.args, c.kwargs, c.node)
+
+
+# ---------------------------------------------------------------------- questions about objects
+@models(BUILTINS, "id type callable hash issubclass dir vars input open")
+def asked(lib: Modules, c: Call) -> V:
+    """The same answer for the same objects; nothing of a tensor's data is touched."""
+    m = lib.m
+    hint = "" if c.last == "isinstance" else "host"
+    return m.sym(m.vn((c.last, *(m.key(v) for v in c.args))), f"{c.last}()", hint)
+
+
+@models(BUILTINS, "len")
+def length(lib: Modules, c: Call) -> V:
+    a = c.first
+    return Const(len(a.items)) if isinstance(a, Seq) and not a.more else asked(lib, c)
+
+
+@models(BUILTINS, "hasattr")
+def has_attribute(lib: Modules, c: Call) -> V:
+    a, name = c.first, c.args[1] if len(c.args) > 1 else None
+    if (
+        isinstance(a, Obj)
+        and isinstance(name, Const)
+        and (name.value in a.fields or a.cls.method(name.value))
+    ):
+        return Const(True)
+    return asked(lib, c)
+
+
+@models(BUILTINS, "isinstance")
+def is_instance(lib: Modules, c: Call) -> V:
+    a, kind = c.first, c.args[1] if len(c.args) > 1 else None
+    if isinstance(kind, Lib) and isinstance(a, Tensor):
+        return Const(kind.name.endswith(("Tensor", "ndarray")))
+    if isinstance(kind, Lib) and isinstance(a, Seq):
+        return Const(kind.name.endswith(a.kind))
+    return asked(lib, c)
+
+
+@models(BUILTINS, "getattr")
+def get_attribute(lib: Modules, c: Call) -> V | None:
+    m, a, name = lib.m, c.first, c.args[1] if len(c.args) > 1 else None
+    if a is None or not isinstance(name, Const) or not isinstance(name.value, str):
+        return None
+    missing = isinstance(a, Obj) and name.value not in a.fields and a.cls.method(name.value) is None
+    if isinstance(a, Obj) and missing and len(c.args) > 2:
+        return m.sym(m.vn(("attr", m.key(a), name.value)), f"{a.text}.{name.value}", "attr")
+    return m.attribute(a, name.value, c.node)
+
+
+@models(BUILTINS, "setattr")
+def set_attribute(lib: Modules, c: Call) -> V | None:
+    if len(c.args) < 3 or not isinstance(c.args[1], Const):
+        return None
+    a, name, v = c.args[0], c.args[1].value, c.args[2]
+    if isinstance(a, Obj):
+        a.fields[name] = v
+    elif isinstance(a, Sym):
+        lib.m.fields[(a.vn, name)] = v
+    return NONE
+
+
+# ---------------------------------------------------------------------- iteration
+@models(BUILTINS, "range")
+def number_range(lib: Modules, c: Call) -> V:
+    m = lib.m
+    for v in c.args:
+        if isinstance(v, Tensor):
+            lib.host_value(v, c.node, "range()")
+    start = c.args[0] if len(c.args) > 1 else Const(0)
+    stop = c.args[1] if len(c.args) > 1 else c.first
+    stop = stop if stop is not None else NONE
+    return Range(start, stop, m.vn(("range", m.key(start), m.key(stop), id(c.node))))
+
+
+@models(BUILTINS, "enumerate zip reversed")
+def lazy(lib: Modules, c: Call) -> V:
+    return Lazy(c.last, c.args)
+
+
+@models(BUILTINS, "iter")
+def iterator(lib: Modules, c: Call) -> V:
+    if len(c.args) > 1:
+        return Lazy("calls", c.args)
+    a = c.first
+    if isinstance(a, Obj):
+        method = a.cls.method("__iter__")
+        if method is not None and not method.generator:
+            return lib.m.call_function(Func(method, a), [], {}, c.node)
+    return Lazy("iter", c.args)
+
+
+@models(BUILTINS, "next")
+def next_item(lib: Modules, c: Call) -> V:
+    a, n = c.first, c.node
+    if isinstance(a, Lazy) and a.kind == "cycle":
+        return lib.next_in_turn(a)
+    if isinstance(a, Obj):
+        method = a.cls.method("__next__")
+        if method is not None:
+            return lib.m.call_function(Func(method, a), [], {}, n)
+    if isinstance(a, Lazy) and isinstance(n, ast.Call) and n.args and isinstance(n.args[0], ast.Call):
+        for v in lib.m.iterate(a, n):  # next(iter(...))
+            return v
+    return lib.m.fresh("<next>", "element")
+
+
+@models(BUILTINS, "map filter")
+def mapped(lib: Modules, c: Call) -> V | None:
+    if len(c.args) < 2:
+        return None
+    f, source, got = c.args[0], c.args[1], []
+    for v in lib.m.materialised(source, c.node) if not isinstance(source, Gen) else []:
+        result = lib.m.call_value(f, [v], {}, c.node) if not isinstance(f, Const) else v
+        got.append(result if c.last == "map" else v)
+    return Seq(got, "list", True)
+
+
+# ---------------------------------------------------------------------- containers
+@models(BUILTINS, "list tuple set sorted frozenset")
+def sequence(lib: Modules, c: Call) -> V:
+    m, a, kind = lib.m, c.first, KINDS.get(c.last, c.last)
+    if a is None:
+        return Seq([], kind)
+    if isinstance(a, Seq):
+        return Seq(list(a.items), kind, a.more)
+    if isinstance(a, Gen):
+        got: list[V] = []
+        m.run_generator(a, got.append, c.node)
+        return Seq(got, kind, True)
+    if isinstance(a, Params):
+        return a
+    if isinstance(a, (Range, Lazy, Map)):
+        return Seq(m.materialised(a, c.node), kind, not (isinstance(a, Range) and isinstance(a.stop, Const)))
+    s = m.sym(m.vn(("list", m.key(a))), getattr(a, "text", "list"), "element")
+    if isinstance(a, Sym) and a.block is not None and "private" in a.block.notes:
+        s.block = a.block
+    return s
+
+
+@models(BUILTINS, "dict")
+def mapping(lib: Modules, c: Call) -> V:
+    made = Map({}, lib.m.vn(("dict", len(lib.m.vns))))
+    if isinstance(c.first, Map):
+        made.items.update(c.first.items)
+    for k, v in c.kwargs.items():
+        made.items[("c", "str", k)] = v
+    return made
+
+
+@models(BUILTINS, "slice")
+def slice_object(lib: Modules, c: Call) -> V:
+    return lib.m.fresh("slice", "index")
+
+
+@models(BUILTINS, "memoryview")
+def memory_view(lib: Modules, c: Call) -> V:
+    return c.first if c.first is not None else NONE
+
+
+# ---------------------------------------------------------------------- numbers and text
+@models(BUILTINS, "float int bool str repr format print sum max min any all abs round")
+def of_values(lib: Modules, c: Call) -> V:
+    """The host wants the value of what it is given; sums of tensors, and what a tensor defines, are computed."""
+    m, n, last, a = lib.m, c.node, c.last, c.first
+    for v in c.args:
+        if isinstance(v, Seq) and last == "sum" and lib.tensors_in(v):
+            return lib.compute([v], n, "sum")
+        if isinstance(v, Gen):
+            continue
+        if isinstance(v, Tensor) or (isinstance(v, Sym) and v.block is not None):
+            if last in ("abs", "round"):
+                return lib.compute([v], n, last)
+            lib.host_value(v, n, f"{last}()")
+    if isinstance(a, Const) and last in CONVERSIONS:
+        try:
+            return Const(CONVERSIONS[last](a.value))
+        except (TypeError, ValueError, OverflowError):
+            pass
+    got = m.sym(m.vn((last, *(m.key(v) for v in c.args))), f"{last}()", "host")
+    if last == "int" and isinstance(a, Sym):
+        lib.numbers[got.vn] = a
+    if last == "all" and isinstance(a, Seq):
+        lib.all_queried(got, a)
+    return got

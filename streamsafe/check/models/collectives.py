@@ -1,0 +1,58 @@
+"""Collective operations of torch.distributed and their works."""
+
+from __future__ import annotations
+
+from streamsafe.apis import names as apis
+
+from ..values import NONE, Lib, Seq, Sym, V, Work
+from .calls import Call
+from .modules import Modules
+
+POINT_TO_POINT = frozenset("isend irecv".split())
+"""Give a work, whatever is asked for."""
+COLLECTIVES = apis.COLLECTIVES | POINT_TO_POINT | {"all_gather_coalesced"}
+WRITES_ALL = frozenset("all_reduce broadcast irecv recv reduce".split())
+READS_ALL = frozenset("isend send".split())
+GROUPLESS = ("index", "host", "getter")
+
+
+def distributed(lib: Modules, c: Call) -> V:
+    """A function of torch.distributed."""
+    if c.last in COLLECTIVES:
+        return collective(lib, c.last, c)
+    if c.last == "P2POp" and len(c.args) > 1:
+        return Seq(list(c.args), "tuple")
+    if c.last == "batch_isend_irecv" and isinstance(c.first, Seq):
+        works: list[V] = [
+            collective(lib, op.items[0].name.rpartition(".")[2], Call(c.name, [op.items[1]], {}, c.node))
+            for op in c.first.items
+            if isinstance(op, Seq) and len(op.items) > 1 and isinstance(op.items[0], Lib)
+        ]
+        return Seq(works, "list", c.first.more)
+    if c.last == "barrier":
+        lib.everything(c.node)
+        return NONE
+    return lib.unmodelled(c.last, None, c.args, c.kwargs, c.node)
+
+
+def collective(lib: Modules, last: str, c: Call) -> V:
+    """One collective: on the current stream, or, where it gives a work, on one of its own that has waited for that."""
+    named = (v for k, v in c.kwargs.items() if "tensor" in k or k in ("input", "output"))
+    tensors = [t for v in (*c.args[:2], *named) for t in lib.tensors_in(v)]
+    tensors += [
+        lib.tensor(v)
+        for v in c.args[:2]
+        if isinstance(v, Sym) and not lib.tensorish(v) and v.hint not in GROUPLESS and "group" not in v.text
+    ]
+    if last in WRITES_ALL:
+        writes, reads = tensors, []
+    elif last in READS_ALL:
+        writes, reads = [], tensors
+    else:
+        writes, reads = tensors[:1], tensors[1:]
+    if not (lib.flag(c.kwargs.get("async_op")) or last in POINT_TO_POINT):
+        lib.launch(reads, writes, last, c.node)
+        return NONE
+    lib.order.learn(lib.comm, lib.order.snapshot(lib.cur()))
+    lib.launch(reads, writes, last, c.node, t=lib.comm, kind="collective")
+    return Work(lib.order.snapshot(lib.comm), lib.comm, Seq(list(tensors)))

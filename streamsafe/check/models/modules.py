@@ -1,0 +1,142 @@
+"""Modules: what is called itself, and where its parameters are."""
+
+from __future__ import annotations
+
+import ast
+
+from ..order import Block
+from ..values import (
+    Const,
+    Obj,
+    Sym,
+    Tensor,
+    V,
+)
+from .path import Args, Kwargs, Node
+from .state import HOSTS
+from .unknown import Unknown
+
+CALLED = ("forward", "__call__", "generate")
+"""Methods of what is called itself."""
+
+
+class Modules(Unknown):
+    """Modules: what is called itself, and where its parameters are."""
+
+    def module_call(self, callee: V, name: str, args: Args, kwargs: Kwargs, node: Node) -> V:
+        """Something that is called, a model perhaps."""
+        given = self.nets_of(*args, *kwargs.values())
+        owner = self.m.owners.get(getattr(callee, "vn", None))
+        mine = self.nets_of(owner[0]) if owner is not None else frozenset()
+        return self.computed_by(
+            self.called(callee, name, args, kwargs, node), given | (mine or {("net", self.m.key(callee))})
+        )
+
+    def called(self, callee: V, name: str, args: Args, kwargs: Kwargs, node: Node) -> V:
+        values = [*args, *kwargs.values()]
+        self.module_in_capture(callee, node)
+        self.module_runs(callee)
+        pb = self.module_blocks.get(self.m.key(callee))
+        if isinstance(callee, Sym) and callee.hint == "module":
+            if pb is not None and pb.accesses:
+                self.launch([Tensor(pb)], [], f"{name}()", node)
+            values = [
+                self.tensor(v) if isinstance(v, Sym) and v.hint not in ("index", "host", "getter") else v
+                for v in values
+            ]
+            return self.compute(values, node, f"{name}()")
+        if pb is not None and pb.accesses:
+            self.launch([Tensor(pb)], [], f"{name}()", node, notes=frozenset({"model"}))
+        return self.unmodelled(name, callee, args, kwargs, node, self.kind_of_call(callee, name))
+
+    def kind_of_call(self, callee: V, name: str) -> str:
+        """What a call of something unknown is: of what is called itself, as models are, or a method of something."""
+        m = self.m
+        if (
+            name in CALLED
+            or getattr(callee, "hint", "") == "module"
+            or self.m.key(callee) in self.module_blocks
+        ):
+            return "model"
+        owner = m.owners.get(getattr(callee, "vn", None))
+        if owner is None:
+            return "model" if isinstance(callee, Sym) and callee.hint != "getter" else "helper"
+        if isinstance(owner[0], Obj):
+            return "model" if self.attribute_of(owner[0].cls, owner[1]) else "helper"
+        return (
+            "model"
+            if getattr(owner[0], "hint", "") == "module" or m.key(owner[0]) in self.module_blocks
+            else "helper"
+        )
+
+    def attribute_of(self, cls, name: str) -> bool:
+        """Whether a name of an object is an attribute: what it does not set and its bases may have may be a method."""
+        got = self.attributes.setdefault(cls, {})
+        if "" not in got:
+            got[""] = cls.is_module() or all(
+                c.module.resolve_class(b) or b in ("object", "abc.ABC") for c in cls.mro() for b in c.bases
+            )
+        if got[""]:
+            return True
+        if name not in got:
+            got[name] = any(
+                isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and n.attr == name
+                for c in cls.mro()
+                for f in c.methods.values()
+                if name in f.words
+                for n in ast.walk(f.node)
+            )
+        return got[name]
+
+    def move_module(self, r: Sym, name: str, args: Args, kwargs: Kwargs, n: Node) -> V:
+        """``x.to(...)`` whose value nobody takes: x is a module, whose parameters go elsewhere."""
+        known = self.module_blocks
+        k = self.m.key(r)
+        old = known.get(k)
+        w = (
+            {
+                self.where(v)
+                for v in (*args[:2], *(v for kk, v in kwargs.items() if kk in ("device", "dtype")))
+            }
+            - {""}
+            if name == "to"
+            else {"cpu" if name == "cpu" else "cuda"}
+        )
+        non = self.flag(kwargs.get("non_blocking")) or any(
+            isinstance(v, Const) and v.value is True for v in args[1:]
+        )
+        if w == {"dtype"}:
+            if old is not None and old.place in HOSTS:
+                self.host(Tensor(old), False, "to", n)
+                known[k] = Block("pageable", "parameters")
+            elif old is not None:
+                self.launch([Tensor(old)], [Tensor(old)], "to", n)
+        elif "cpu" in w:
+            known[k] = Block("pinned" if non else "pageable", "parameters")
+            self.d2h(Tensor(old or Block("cuda", "parameters")), Tensor(known[k]), non, n)
+        elif w & {"cuda", "cuda?"}:
+            known[k] = new = Block("cuda", "parameters", self.cur(), self.m.site(n))
+            if old is not None and old.place in HOSTS:
+                self.launch([Tensor(old)] if non else [], [Tensor(new)], "to", n, kind="h2d" if non else "")
+            else:
+                self.launch([], [Tensor(new)], "to", n)
+            if not non:
+                self.sync_quiet()
+        return r
+
+    def moved(self, o: Obj, depth: int) -> None:
+        """A module goes to the device, and with it what it holds."""
+        for k, v in list(o.fields.items()):
+            if (
+                isinstance(v, Tensor)
+                and v.block.place in HOSTS
+                and not v.numpy
+                and "registered" in v.block.notes
+            ):
+                b = Block("cuda", v.block.text or k, self.cur(), v.block.home, fresh=True)
+                o.fields[k] = Tensor(b)
+            elif isinstance(v, Obj) and depth < 3:
+                self.moved(v, depth + 1)
+
+    def is_test_case(self, cls) -> bool:
+        return any(b.endswith("TestCase") for c in cls.mro() for b in c.bases)

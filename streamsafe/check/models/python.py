@@ -1,0 +1,144 @@
+"""Python's standard library and other packages of the host."""
+
+from __future__ import annotations
+
+from ..values import NONE, Cls, Const, Ctx, Func, Gen, Lazy, Lib, Map, Obj, Partial, Seq, Thread, V
+from .calls import FUNCTIONS, Call, models
+from .modules import Modules
+
+HOST_MODULES = tuple(
+    "math. os. re. typing. logging. dataclasses. warnings. psutil. sys. platform. socket. shutil. datetime.".split()
+)
+"""Beginnings of the names of functions that look at values on the host and give what is no tensor."""
+ENCODERS = tuple("json. pickle. PIL. cv2. soundfile. imageio.".split())
+"""They read all that they are given."""
+MOCKS = ("unittest.mock.", "mock.", "pytest_mock.")
+
+
+def other_function(lib: Modules, c: Call) -> V:
+    """A function of a package of the host, or of one of which nothing is known."""
+    name, last, n = c.name, c.last, c.node
+    if name.startswith(MOCKS):
+        return lib.m.fresh("a mock", "mock")
+    if last == "getLogger":
+        return lib.m.fresh("a logger", "logger")
+    if name.startswith(HOST_MODULES):
+        for v in c.args:
+            if lib.tensorish(v) and not name.startswith("typing."):
+                lib.host_value(v, n, f"{last}()")
+        return c.args[-1] if name == "typing.cast" and len(c.args) > 1 else lib.m.fresh(f"<{last}>", "host")
+    saves = name.startswith("safetensors.") and last.startswith("save")
+    if saves or name.startswith(ENCODERS):
+        for v in c.args:
+            lib.host_value(v, n, f"{last}()")
+        return NONE if saves else lib.m.fresh(f"<{last}>", "host")
+    if last == "Thread":
+        for v in c.args:
+            lib.host_value(v, n, f"{last}()")
+    return lib.unmodelled(last, None, c.args, c.kwargs, n)
+
+
+@models(FUNCTIONS, "importlib.import_module builtins.__import__")
+def imported(lib: Modules, c: Call) -> V | None:
+    a = c.first
+    return Lib(a.value) if isinstance(a, Const) and isinstance(a.value, str) else None
+
+
+# ---------------------------------------------------------------------- contexts
+@models(FUNCTIONS, "contextlib.nullcontext contextlib.suppress")
+def plain_context(lib: Modules, c: Call) -> V:
+    return Ctx("plain")
+
+
+@models(FUNCTIONS, "contextlib.ExitStack")
+def exit_stack(lib: Modules, c: Call) -> V:
+    return Ctx("stack", [])
+
+
+@models(FUNCTIONS, "pytest.raises")
+def expecting(lib: Modules, c: Call) -> V:
+    """What is done within is meant to fail."""
+    return Ctx("expecting")
+
+
+# ---------------------------------------------------------------------- functions and containers
+@models(FUNCTIONS, "functools.partial")
+def partial(lib: Modules, c: Call) -> V:
+    return Partial(c.args[0], c.args[1:], c.kwargs) if c.args else NONE
+
+
+@models(FUNCTIONS, "collections.deque")
+def deque(lib: Modules, c: Call) -> V:
+    a = c.first
+    return Seq(list(a.items), "list", a.more) if isinstance(a, Seq) else Seq([], "list")
+
+
+@models(FUNCTIONS, "collections.defaultdict collections.OrderedDict")
+def mapping(lib: Modules, c: Call) -> V:
+    return Map({}, lib.m.vn(("dict", len(lib.m.vns))))
+
+
+@models(FUNCTIONS, "itertools.cycle")
+def cycle(lib: Modules, c: Call) -> V:
+    a = c.first
+    return Lazy("cycle", [a, 0]) if isinstance(a, Seq) and a.items else lib.m.fresh("<cycle>")
+
+
+@models(FUNCTIONS, "weakref.ref")
+def weak_reference(lib: Modules, c: Call) -> V:
+    s = lib.m.fresh("a weak reference", "weak")
+    lib.given[(s.vn, "")] = c.first or NONE
+    return s
+
+
+# ---------------------------------------------------------------------- threads
+@models(FUNCTIONS, "queue.Queue queue.SimpleQueue queue.LifoQueue asyncio.Queue multiprocessing.Queue")
+def queue(lib: Modules, c: Call) -> V:
+    return Seq([], "queue")
+
+
+@models(FUNCTIONS, "threading.Thread")
+def thread(lib: Modules, c: Call) -> V:
+    """Its target runs where it is made, on the default stream; one that takes from queues, where it is waited for."""
+    f, extra = c.kwargs.get("target"), c.kwargs.get("args")
+    if f is None:
+        return lib.m.fresh("thread")
+    given = list(extra.items) if isinstance(extra, Seq) else []
+    if isinstance(f, Func) and not {"get", "get_nowait"}.isdisjoint(f.function.words):
+        lib.waiting.append((f, given, 3))
+        waiting = Thread()
+        lib.m.threads.append(waiting)
+        return waiting
+    started = lib.in_thread(f, given, {}, c.node).thread
+    started.running = False  # until it is started
+    return started
+
+
+@models(FUNCTIONS, "concurrent.futures.ThreadPoolExecutor")
+def thread_pool(lib: Modules, c: Call) -> V:
+    return Ctx("pool", [])
+
+
+@models(FUNCTIONS, "concurrent.futures.wait concurrent.futures.as_completed")
+def waited_for(lib: Modules, c: Call) -> V:
+    for th in lib.m.threads:
+        th.running = False
+    return Seq([c.first or NONE, Seq([], "set")], "tuple")
+
+
+def pool_method(lib: Modules, pool: Ctx, c: Call) -> V:
+    """An executor."""
+    if c.name == "submit" and c.args:
+        future = lib.in_thread(c.args[0], c.args[1:], c.kwargs, c.node)
+        pool.payload.append(future.thread)
+        return future
+    if c.name in ("shutdown", "map"):
+        for th in pool.payload:
+            th.running = False
+    if c.name == "map" and len(c.args) > 1:
+        f, source = c.args[0], c.args[1]
+        if not isinstance(f, (Func, Partial, Obj, Cls)):
+            return lib.unmodelled(c.name, None, c.args[1:], {}, c.node)
+        value = lib.m.element(source, Const(0)) if not isinstance(source, Gen) else lib.m.fresh("item")
+        return Seq([lib.in_thread(f, [value], {}, c.node).value], "list", True)
+    return lib.m.fresh(c.name)

@@ -1,0 +1,334 @@
+"""What a path knows of tensors, streams and models, and how it is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..order import Access, Block, Hazard, Timeline
+from ..values import (
+    Const,
+    Event,
+    Graph,
+    Lazy,
+    Lib,
+    Map,
+    Obj,
+    Seq,
+    Stream,
+    Sym,
+    Tensor,
+    Thread,
+    V,
+)
+from .graph_rules import GraphRules
+from .path import Args, Known, Kwargs, Node, Notes, Path, Site
+
+HOSTS = ("pinned", "pageable", "host")
+"""Places of memory that the host touches."""
+ASSUMPTIONS = frozenset(
+    "unmodelled model helper body consumer element place loaded pinned caller target kernel".split()
+)
+"""What an access may have to assume: that a call (of something like a model, of another package, of a function that is
+not followed) is work of the device, what a consumer does, that two elements are one, where something lies, that a
+loader gives what is on the device, that memory is pinned, that a caller does not wait, that the host is where something
+is moved to."""
+DTYPES = frozenset(
+    """float32 float16 bfloat16 float64 half float double int8 int16 int32 int64 uint8 long int bool short float8_e4m3fn
+    float8_e5m2 complex64 complex128 channels_last contiguous_format preserve_format""".split()
+)
+
+
+class State(GraphRules):
+    """What a path knows of tensors, streams and models, and how it is asked."""
+
+    def __init__(self, machine: Path) -> None:
+        self.m: Path = machine
+        self.order = machine.order
+        self.made: dict[int, tuple] = {}
+        self.timelines: dict[int, Timeline] = {}
+        self.comm = Timeline("the communication stream", "comm")
+        self.freed: list = []
+        self.grads = Block("cuda", "gradients", fresh=True)
+        self.events: dict[int, Event] = {}
+        self.instances: dict[int, Obj] = {}
+        self.maybe: dict[int, tuple] = {}
+        self.optimizers: dict[int, tuple] = {}
+        self.sums: dict[Any, tuple] = {}  # by the key of a number: what it is the sum of
+        self.nets: dict[Any, frozenset] = {}  # by block or unknown: the models it was computed by
+        self.uploads: list[tuple] = []  # copies from the host: stream and place
+        self.snapshots: list[dict] = []  # of the events that were recorded
+        self.sent: dict[int, dict] = {}  # by what is in a queue: what its sender knew
+        self.waiting: list[
+            tuple
+        ] = []  # threads that take from queues: function, arguments, how often they may still go on
+        self.numbers: dict[int, V] = {}  # by number: of what it is int()
+        self.devices_named: dict[int, Any] = {}  # by the number of a text "cuda:N": the key of N
+        self.devices: list[V] = []  # with torch.device(...)
+        self.opened = 0  # how deep the frame is that has made a stream the current one
+        self.given: dict[tuple[int, str], V] = {}
+        self.modules: dict[int, str] = {}  # the classes of modules that were made
+        self.went_to: dict[int, set] = {}  # by unknown: the devices that it, or a part of it, was copied to
+        self.defaults: list[Stream] = []  # what default_stream() gave
+        self.only_default: dict[
+            Timeline, tuple
+        ] = {}  # the streams that have waited for nothing but the default stream: where
+        self.steps: list[tuple] = []  # where and when optimizers have changed the parameters
+        self.pointers: dict[int, Tensor] = {}  # what data_ptr() gave
+        self.parents: dict[int, Sym] = {}  # of what unknowns are parts
+        self.views: list[
+            tuple
+        ] = []  # arrays of numpy that share memory with what copies fill: block, copy, and the access that reading is
+        self.clock_known: dict[int, Known] = {}  # by reading of a clock: what the host knew
+        self.exchanges: list[Known] = []  # what was known where memory was handed over
+        self.moved_to: dict[int, V] = {}  # by block: the device that is not known
+
+        self.siblings: set[tuple[Any, Timeline]] = (
+            set()
+        )  # objects and streams: something that the object holds is recorded on the stream
+        self.own: list[Block] = []  # what is recorded on the stream that it is allocated on
+        self.copied: list[
+            tuple[Block, Access]
+        ] = []  # what the caller has given and a stream of the entry copies
+        self.lent_uses: list[tuple[Block, Access]] = []  # uses, on other streams, of what objects hold
+        self.known_parameters: dict[int, Sym] = {}
+        self.module_blocks: dict[Any, Block] = {}  # by the key of a module: its parameters
+        self.started: dict[int, Thread] = {}  # by object: its thread
+        self.graphs_of: dict[int, Graph] = {}  # by unknown
+        self.pools: dict[Any, Block] = {}  # of graphs, by key
+        self.runs: dict[Any, Any] = {}  # of modules, by key
+        self.attributes: dict[
+            Any, dict[str, bool]
+        ] = {}  # by class: whether a name is an attribute of its objects
+        self.abandoned: Any = None  # the loss of gradients that a replay has written
+
+    def cur(self, lib: str = "torch") -> Timeline:
+        return self.m.current[lib][-1]
+
+    def tick(self) -> int:
+        self.m.seq += 1
+        return self.m.seq
+
+    def tensor(self, v: V, place: str = "unknown") -> Tensor:
+        if isinstance(v, Tensor):
+            return v
+        if isinstance(v, Sym):
+            if v.block is None:
+                v.block = Block(place, v.text)
+                v.block.given = v.vn if self.of_caller(v) else 0
+                if v.vn in self.m.loaded:
+                    v.block.notes.add("loaded")
+                owner = self.m.owners.get(v.vn)
+                if owner is not None:
+                    v.block.owner = self.m.key(owner[0])
+                made = self.made.get(v.vn) or self.maybe.get(v.vn)
+                if made is not None:
+                    t, at, site, op, seq, kind = made
+                    v.block.accesses.append(Access(t, at, True, None, site, op, "", frozenset({kind}), seq))
+                    v.block.alloc, v.block.fresh, v.block.home = t, True, site
+                    v.block.notes.add("result")
+                if ("v", v.vn) in self.nets:
+                    self.nets[v.block.uid] = self.nets[("v", v.vn)]
+            t = Tensor(v.block, None, text=v.text)
+            t.stamp = v.stamp
+            return t
+        return Tensor(Block("unknown", ""), None)
+
+    def tensorish(self, v: V) -> bool:
+        return isinstance(v, Tensor) or (isinstance(v, Sym) and (v.block is not None or v.vn in self.made))
+
+    def tensors_in(self, v: V, depth: int = 0) -> list[Tensor]:
+        if isinstance(v, Tensor):
+            return [v]
+        if isinstance(v, Sym):
+            return [self.tensor(v)] if self.tensorish(v) else []
+        if depth > 2:
+            return []
+        if isinstance(v, Seq):
+            return [t for i in v.items[:6] for t in self.tensors_in(i, depth + 1)]
+        if isinstance(v, Map):
+            return [t for i in list(v.items.values())[:8] for t in self.tensors_in(i, depth + 1)]
+        if isinstance(v, Lazy) and v.kind in ("values", "items"):
+            return [t for i in v.args for t in self.tensors_in(i, depth + 1)]
+        return []
+
+    def blocks_in(self, v: V, depth: int = 0) -> set[int]:
+        """The numbers of the blocks that a value holds, as deep as values are looked at."""
+        if isinstance(v, (Tensor, Sym)):
+            return {v.block.uid} if v.block is not None else set()
+        if depth > 4:
+            return set()
+        if isinstance(v, Seq):
+            inner = v.items
+        elif isinstance(v, Map):
+            inner = v.items.values()
+        elif isinstance(v, Obj):
+            inner = v.fields.values()
+        else:
+            return set()
+        return {b for i in list(inner) for b in self.blocks_in(i, depth + 1)}
+
+    def stream(self, v: V | None, lib: str = "torch") -> Timeline | None:
+        if v is None or (isinstance(v, Const) and v.value is None):
+            return self.cur(lib)
+        if isinstance(v, Stream):
+            return v.timeline
+        if isinstance(v, Sym):
+            t = self.timelines.get(v.vn)
+            if t is None:
+                t = self.timelines[v.vn] = Timeline(v.text or "a stream", "sym", lib=lib)
+            return t
+        if isinstance(v, Tensor):
+            return None
+        return None
+
+    def lib_of(self, values: list[V]) -> str:
+        for v in values:
+            for t in self.tensors_in(v):
+                if t.block.lib == "cupy":
+                    return "cupy"
+        return "torch"
+
+    def of_caller(self, v: Sym) -> bool:
+        """Whether an unknown is a parameter of the entry, or a part of one."""
+        for _ in range(6):
+            if v.hint == "param":
+                return True
+            if v.vn not in self.parents:
+                return False
+            v = self.parents[v.vn]
+        return False
+
+    def flag(self, v: V | None) -> bool:
+        if v is None:
+            return False
+        if isinstance(v, Const):
+            return bool(v.value)
+        if isinstance(v, Sym):
+            default = self.m.defaults.get(v.vn)
+            return self.m.truthy(
+                v, bool(default.value) if default is not None else v.hint != "param", v.hint == "param"
+            )
+        return False
+
+    def where(self, v: V | None) -> str:
+        """cuda, cpu, dtype or unknown: what ``.to(v)`` means."""
+        if v is None:
+            return ""
+        if isinstance(v, Const):
+            if isinstance(v.value, str):
+                return (
+                    "cpu"
+                    if v.value == "cpu"
+                    else "cuda"
+                    if v.value.startswith(("cuda", "xpu", "npu", "hpu"))
+                    else "unknown"
+                )
+            if isinstance(v.value, int):
+                return "cuda"
+            return ""
+        if isinstance(v, Lib):
+            return "dtype" if v.name.rpartition(".")[2] in DTYPES else "unknown"
+        if isinstance(v, Sym):
+            default = self.m.defaults.get(v.vn)
+            if default is not None:
+                return self.where(default)
+            low = v.text.lower()
+            if "cpu" in low or "host" in low:
+                return "cpu" if "device" in low else "unknown"
+            if "device" in low or "gpu" in low or "cuda" in low:
+                return "cuda?"
+            if "dtype" in low:
+                return "dtype"
+        if isinstance(v, Tensor):
+            return "cuda" if v.block.place == "cuda" else "unknown"
+        return "unknown"
+
+    def place(self, kwargs: Kwargs, args: Args = ()) -> str:
+        pin = kwargs.get("pin_memory")
+        if isinstance(pin, Const) and pin.value is True:
+            return "pinned"
+        d = kwargs.get("device") or (self.devices[-1] if self.devices else None)
+        if d is None:
+            return "pageable" if pin is None or isinstance(pin, Const) else "host"
+        w = self.where(d)
+        if w == "cpu":
+            return (
+                "pinned"
+                if isinstance(pin, Const) and pin.value
+                else "pageable"
+                if pin is None or isinstance(pin, Const)
+                else "host"
+            )
+        return "cuda" if w in ("cuda", "cuda?") else "unknown"
+
+    def device_key(self, d: V):
+        """One key for the number of a device, its name, and a text that is made of the number."""
+        if isinstance(d, Const):
+            return ("c", str(d.value).rpartition(":")[2])
+        key = self.devices_named.get(d.vn) or self.m.key(d)
+        return ("c", str(key[2])) if key[0] == "c" else key
+
+    def on_device(self, t: Tensor, kwargs: Kwargs) -> Tensor:
+        """Which device something was made on, where one is named."""
+        d = kwargs.get("device")
+        if isinstance(d, (Const, Sym)) and not (isinstance(d, Const) and d.value in (None, "cuda")):
+            t.block.device = self.device_key(d)
+        return t
+
+    def nets_of(self, *values: V) -> frozenset[Any]:
+        """The models that values were computed by."""
+        found: set = set()
+        for v in values:
+            found |= self.nets.get(
+                v.block.uid if isinstance(v, Tensor) else ("v", v.vn) if isinstance(v, Sym) else None, set()
+            )
+        return frozenset(found)
+
+    def computed_by(self, out: V, nets: frozenset) -> V:
+        if nets and isinstance(out, (Tensor, Sym)):
+            self.nets[out.block.uid if isinstance(out, Tensor) else ("v", out.vn)] = nets
+            if isinstance(out, Sym) and out.block is not None:
+                self.nets[out.block.uid] = nets
+        return out
+
+    def violation(self, code: str, node: Node, op: str, notes: Notes = (), assumptions=()) -> None:
+        self.violation_at(code, self.m.site(node), op, notes, assumptions)
+
+    def violation_at(self, code: str, site: Site, op: str, notes: Notes = (), assumptions=()) -> None:
+        if self.m.expecting:
+            return
+        second = Access(self.cur(), 0, False, None, site, op)
+        if (
+            self.m.capture is not None
+            and self.m.boundaries
+            and self.m.capture.graph.at <= self.m.boundaries[-1]
+        ):
+            assumptions = (*assumptions, "open")  # a capture that another method has begun
+        h = Hazard(code, None, second, None, tuple(assumptions))
+        h.notes = list(notes)
+        self.m.hazards.append(h)
+
+    def assumed(self, *accesses: Access) -> tuple[str, ...]:
+        return tuple(n for a in accesses for n in a.notes if n in ASSUMPTIONS)
+
+    def off_the_callers(self) -> bool:
+        """Whether a stream other than the caller's is the current one: what is computed there is the device's work."""
+        return self.cur().origin not in ("ambient", "null")
+
+    def part_of_result(self, whole: Sym, part: Sym) -> None:
+        """What a call has given is made of what it has made."""
+        made = self.made.get(whole.vn) or self.maybe.get(whole.vn)
+        if made is not None and part.vn not in self.made:
+            self.maybe.setdefault(part.vn, made)
+
+    def uploading(self) -> bool:
+        """Whether a copy from the host is under way that the host has not waited for."""
+        known = self.order.known(self.order.host)
+        return any(known.get(t, 0) < at for t, at in self.uploads)
+
+    def recorded_since(self, b: Block) -> bool:
+        """Whether somebody can wait for an event for what was done to a block."""
+        return any(
+            all(known.get(a.timeline, 0) >= a.at for a in b.accesses if a.timeline is b.alloc)
+            for known in self.snapshots
+        )

@@ -1,0 +1,346 @@
+"""What is computed, and what indices and slices pick."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from streamsafe.apis import names as apis
+
+from ..order import Block
+from ..values import (
+    NONE,
+    Clock,
+    Const,
+    Seq,
+    Sym,
+    Tensor,
+    V,
+)
+from .path import Node, Notes, Part
+from .state import HOSTS
+from .timing import Timing
+
+
+class Tensors(Timing):
+    """What is computed, and what indices and slices pick."""
+
+    def compute(
+        self,
+        values: list[V],
+        node: Node,
+        op: str,
+        lib: str | None = None,
+        strong: bool = True,
+        write: Sequence[Tensor] = (),
+        fresh: bool = True,
+        notes: Notes = frozenset(),
+    ) -> V:
+        given = [t for v in values for t in self.tensors_in(v)] if self.m.capture is not None else []
+        out = self.computed_by(
+            self.compute_(values, node, op, lib, strong, write, fresh, notes), self.nets_of(*values)
+        )
+        if given and isinstance(out, Tensor) and fresh and all("possible" in t.block.notes for t in given):
+            out.block.notes.add("possible")
+        if isinstance(out, Tensor) and fresh:
+            first = values[0] if values else None
+            out.mask = (
+                op == "compare"
+                or op in apis.MASKS
+                or (
+                    op in ("arithmetic", "where", "view", "clone", "to")
+                    and isinstance(first, Tensor)
+                    and first.mask
+                    and not any(isinstance(v, Tensor) and not v.mask for v in values)
+                )
+            )
+        return out
+
+    def compute_(
+        self,
+        values: list[V],
+        node: Node,
+        op: str,
+        lib: str | None = None,
+        strong: bool = True,
+        write: Sequence[Tensor] = (),
+        fresh: bool = True,
+        notes: Notes = frozenset(),
+    ) -> V:
+        """An operator: on the host where all that it is given is there, else on the current stream."""
+        tensors = [t for v in values for t in self.tensors_in(v)]
+        if not (tensors and all(t.block.place in HOSTS for t in tensors)):
+            tensors += self.captured_arguments(values)
+        syms = [
+            v
+            for v in values
+            if isinstance(v, Sym) and v.hint not in ("index", "host") and not self.tensorish(v)
+        ]
+        if not tensors and not write and not syms:
+            return self.m.fresh(f"<{op}>")
+        all_ = [*tensors, *write]
+        if all_ and all(t.block.place in HOSTS or t.numpy for t in all_):
+            for t in tensors:
+                self.host(t, False, op, node)
+            for t in write:
+                self.host(t, True, op, node)
+            if not fresh:
+                return write[0] if write else NONE
+            out = Tensor(Block("pageable", ""), None, any(t.numpy for t in all_))
+            return out
+        lib = lib or self.lib_of(values)
+        device = [t for t in tensors if t.block.place not in HOSTS]
+        for t in tensors:
+            if t.block.place in HOSTS:
+                self.host(t, False, op, node)
+        at, seq = self.launch(
+            device,
+            [t for t in write if t.block.place not in HOSTS],
+            op,
+            node,
+            lib,
+            strong=strong and bool(all_),
+            notes=notes,
+        )
+        if not fresh:
+            return write[0] if write else NONE
+        if not all_:
+            return self.unknown_result(node, op, at, seq)
+        out = self.new(node, "cuda", lib, op, True, at=at, seq=seq, notes=notes)
+        if lib == "torch" and all(t.block.place == "unknown" or "guessed" in t.block.notes for t in all_):
+            out.block.notes.add("guessed")
+            if any("loaded" in t.block.notes for t in all_):
+                out.block.notes.add("loaded")
+        return out
+
+    def unsure(self, t: Tensor) -> frozenset[Any]:
+        """What has to be assumed for something to lie on the device.
+
+        Nothing where it was made there, or is used on a stream of the program's own.
+        """
+        b = t.block
+        if (b.place == "cuda" and "guessed" not in b.notes) or b.lib == "cupy" or self.off_the_callers():
+            return frozenset()
+        if any(a.timeline.origin not in ("ambient", "null", "host") for a in b.accesses):
+            return frozenset()
+        return frozenset({"loaded" if "loaded" in b.notes else "place"})
+
+    def view(self, t: Tensor, part: Part) -> Tensor:
+        v = self.view_(t, part)
+        v.stamp = t.stamp
+        return v
+
+    def view_(self, t: Tensor, part: Part) -> Tensor:
+        if any(p == ("s", None, None) or p == ("i", Ellipsis) or p == ("i", None) for p in part):
+            if all(p in (("s", None, None), ("i", Ellipsis), ("i", None)) for p in part):
+                return Tensor(t.block, t.part, t.numpy)
+        if t.part is None:
+            return Tensor(t.block, part, t.numpy)
+        return (
+            Tensor(t.block, t.part, t.numpy)
+            if t.part == part
+            else Tensor(t.block, (*t.part, ("sub",), *part), t.numpy)
+        )
+
+    def linear(self, v: V) -> tuple[dict[Any, int], int]:
+        """A number as a sum of unknowns and a constant."""
+        if isinstance(v, Const) and isinstance(v.value, int):
+            return {}, v.value
+        k = self.m.key(v)
+        return self.sums.get(k) or ({k: 1}, 0)
+
+    def note_sum(self, op: ast.operator, a: V, b: V, key: Any) -> None:
+        """Remember what a number is the sum of."""
+        (x, c), (y, d) = self.linear(a), self.linear(b)
+        if isinstance(op, (ast.Add, ast.Sub)):
+            sign = 1 if isinstance(op, ast.Add) else -1
+            total = {k: n for k in {*x, *y} if (n := x.get(k, 0) + sign * y.get(k, 0))}
+            self.sums[key] = (total, c + sign * d)
+        elif isinstance(op, ast.Mult) and (not x or not y):
+            factor, (z, e) = (c, (y, d)) if not x else (d, (x, c))
+            self.sums[key] = ({k: n * factor for k, n in z.items() if factor}, e * factor)
+
+    def bound(self, n: ast.expr | None):
+        if n is None:
+            return None
+        v = self.m.eval(n)
+        if isinstance(v, Const) and isinstance(v.value, int):
+            return v.value
+        if isinstance(v, Tensor):
+            self.host_value(v, n, "a bound of a slice")
+        form = self.linear(v)
+        return ("lin", tuple(sorted(form[0].items(), key=repr)), form[1])
+
+    def part_of(self, node: ast.expr) -> Any:
+        def one(n):
+            if isinstance(n, ast.Slice):
+                lo = self.bound(n.lower)
+                hi = self.bound(n.upper)
+                if n.step is not None:
+                    self.m.eval(n.step)
+                return ("s", lo, hi)
+            v = self.m.eval(n)
+            if isinstance(v, Const) and (isinstance(v.value, int) or v.value is None or v.value is Ellipsis):
+                return ("i", v.value)
+            if isinstance(v, Tensor) or self.tensorish(v):
+                return ("m", self.tensor(v))
+            if self.m.capture is None and (
+                (isinstance(v, Seq) and v.kind == "list") or (isinstance(v, Sym) and v.vn in self.m.listed)
+            ):
+                return ("m", Tensor(Block("pageable")))  # it picks a copy
+            return ("i", self.m.key(v))
+
+        parts = [one(e) for e in node.elts] if isinstance(node, ast.Tuple) else [one(node)]
+        return tuple(parts)
+
+    def index(self, t: Tensor, node: ast.expr, n: Node) -> V:
+        part = self.part_of(node)
+        masks = [p[1] for p in part if p[0] == "m"]
+        if masks:
+            device = t.block.place not in HOSTS and not t.numpy
+            out = self.compute([t, *(m for m in masks if m.block.place not in HOSTS)], n, "indexing")
+            if device and any(m.mask and m.block.place not in HOSTS for m in masks):
+                self.sync_host(self.cur(t.block.lib), n, "indexing by a mask")
+            elif (
+                t.block.place == "cuda"
+                and self.m.capture is not None
+                and any(m.block.place in HOSTS for m in masks)
+            ):
+                self.violation("SS401", n, "indexing by a tensor of the host")
+            return out
+        if self.m.capture is not None and isinstance(node, ast.Name):
+            v = self.m.eval(node)
+            if (
+                isinstance(v, Seq)
+                and v.kind == "list"
+                and t.block.place not in HOSTS
+                and v.items
+                and not isinstance(v.items[0], Sym)
+            ):
+                self.violation("SS401", n, "indexing by a list")
+        return self.view(t, part)
+
+    def slice_of(self, owner: Sym, node: Node, n: Node) -> V:
+        part = (("s", self.bound(node.lower), self.bound(node.upper)),)
+        s = self.m.sym(self.m.vn(("slice", owner.vn, part)), f"{owner.text}[...]", owner.hint)
+        if owner.block is not None:
+            return self.view(self.tensor(owner), part)
+        return s
+
+    def binary(self, a: V, b: V, node: ast.BinOp) -> V:
+        if isinstance(a, Const) and isinstance(b, Const):
+            try:
+                op = type(node.op)
+                x, y = a.value, b.value
+                if op is ast.Add:
+                    return Const(x + y)
+                if op is ast.Sub:
+                    return Const(x - y)
+                if op is ast.Mult and not isinstance(x, (list, tuple)):
+                    return (
+                        Const(x * y)
+                        if not (isinstance(x, str) or isinstance(y, str))
+                        else self.m.fresh("<text>", "host")
+                    )
+                if op is ast.Mod and not isinstance(x, str):
+                    return Const(x % y)
+                if op is ast.FloorDiv:
+                    return Const(x // y)
+                if op is ast.BitXor:
+                    return Const(x ^ y)
+                if op is ast.BitAnd:
+                    return Const(x & y)
+            except Exception:
+                pass
+        if isinstance(a, Clock) or isinstance(b, Clock):
+            if isinstance(a, Clock) and isinstance(b, Clock) and isinstance(node.op, ast.Sub):
+                return self.timed(b, a, node)
+            return self.m.fresh("<seconds>", "host")
+        for one, other in ((a, b), (b, a)):
+            if one in self.m.measured and not self.tensorish(other):
+                return self.measured_from(one)
+        if isinstance(node.op, ast.Mod) and isinstance(a, Const) and isinstance(a.value, str):
+            self.host_value(b, node, "formatting")
+        if self.tensorish(a) or self.tensorish(b):
+            return self.compute([a, b], node, "arithmetic")
+        if isinstance(node.op, ast.Add) and isinstance(a, Seq) and isinstance(b, Seq):
+            return Seq([*a.items, *b.items], a.kind, a.more or b.more)
+        if isinstance(node.op, ast.Mult) and (isinstance(a, Seq) or isinstance(b, Seq)):
+            s, n = (a, b) if isinstance(a, Seq) else (b, a)
+            if isinstance(n, Const) and isinstance(n.value, int) and n.value <= 8:
+                return Seq(list(s.items) * n.value, s.kind)
+            return Seq(list(s.items) * 2, s.kind, True)
+        captured = self.captured_arithmetic([a, b], node)
+        if captured is not None:
+            return captured
+        key = ("bin", type(node.op).__name__, self.m.key(a), self.m.key(b))
+        if isinstance(node.op, ast.Mod) and isinstance(a, Const) and isinstance(b, Sym):
+            self.m.turns[("v", self.m.vn(key))] = (a.value, self.m.key(b))
+        self.note_sum(node.op, a, b, ("v", self.m.vn(key)))
+        hint = (
+            "index"
+            if any(isinstance(v, Const) or (isinstance(v, Sym) and v.hint == "index") for v in (a, b))
+            else ""
+        )
+        if isinstance(a, Const) and isinstance(a.value, str):
+            hint = "host"
+        if (
+            any(isinstance(v, Sym) and v.hint in ("param", "attr", "element", "result") for v in (a, b))
+            and not any(isinstance(v, Sym) and v.hint in ("index", "host", "getter") for v in (a, b))
+            and self.m.capture is None
+        ):
+            if (
+                self.off_the_callers()
+                and len(self.m.frames) == self.opened
+                and not isinstance(node.op, (ast.Mod, ast.FloorDiv))
+            ):
+                return self.compute(
+                    [self.tensor(v) if isinstance(v, Sym) else v for v in (a, b)], node, "arithmetic"
+                )
+            s = self.m.sym(self.m.vn((*key, len(self.m.vns))), "<number>", "result")
+            self.m.equal[s.vn] = ("v", self.m.vn(key))
+            seq = self.tick()
+            self.maybe[s.vn] = (
+                self.cur(),
+                self.order.enqueue(self.cur()),
+                self.m.site(node),
+                "arithmetic",
+                seq,
+                "unmodelled",
+            )
+            self.allocated(self.cur(), node, ("unmodelled",))
+            return s
+        return self.m.sym(self.m.vn(key), "<number>", hint)
+
+    def unary(self, v: V, node: Node) -> V:
+        if self.tensorish(v):
+            return self.compute([v], node, "arithmetic")
+        return self.m.sym(self.m.vn(("neg", self.m.key(v))), "<number>", getattr(v, "hint", ""))
+
+    def inplace(self, target: V, value: V, s: ast.AugAssign) -> V:
+        if isinstance(target, Const) and isinstance(value, Const):
+            node = ast.BinOp(s.target, s.op, s.value)
+            return self.binary(target, value, node)
+        if isinstance(target, Clock) or isinstance(value, Clock):
+            if isinstance(target, Clock) and isinstance(value, Clock) and isinstance(s.op, ast.Sub):
+                return self.timed(value, target, s)
+            return self.m.fresh("<seconds>", "host")
+        self.reported(value)
+        if isinstance(target, Seq) and isinstance(value, Seq):
+            target.items += value.items
+            target.more |= value.more
+            return target
+        if isinstance(target, Tensor) or (isinstance(target, Sym) and target.block is not None):
+            t = self.tensor(target)
+            self.compute([t, value], s, "arithmetic", write=[t], fresh=False)
+            return target
+        if self.tensorish(value):
+            return self.compute([target, value], s, "arithmetic")
+        if self.captured_arithmetic([target, value], s, [target]) is not None:
+            return target
+        return self.m.sym(
+            self.m.vn(("aug", type(s.op).__name__, self.m.key(target), self.m.key(value))),
+            "<number>",
+            getattr(target, "hint", "") or "index",
+        )

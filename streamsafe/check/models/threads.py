@@ -1,0 +1,132 @@
+"""Threads, executors and the queues between them."""
+
+from __future__ import annotations
+
+from streamsafe.apis import names as apis
+
+from ..values import (
+    NONE,
+    Cls,
+    Event,
+    Func,
+    Future,
+    Map,
+    Obj,
+    Partial,
+    Seq,
+    Stream,
+    Thread,
+    V,
+    Work,
+)
+from .autograd import Autograd
+from .path import Args, Kwargs, Node
+from .state import HOSTS
+
+
+class Threads(Autograd):
+    """Threads, executors and the queues between them."""
+
+    def in_thread(self, f: V, args: Args, kwargs: Kwargs, n: Node) -> V:
+        m = self.m
+        saved, capture = dict(m.current), m.capture
+        m.current, m.capture = {"torch": [m.ambient["torch"]], "cupy": [m.null]}, None
+        known = dict(self.order.known(self.order.host))
+        thread = Thread()
+        views = len(self.views)
+        m.in_thread.append(thread)
+        try:
+            if isinstance(f, Func):
+                value = m.call_function(f, list(args), dict(kwargs), n, force=True)
+            else:
+                value = (
+                    m.call_value(f, list(args), dict(kwargs), n)
+                    if isinstance(f, (Partial, Obj, Cls))
+                    else m.fresh("<result>")
+                )
+        except m.Blocked:
+            value = NONE
+        finally:
+            self.views_waited_for(views)
+            m.in_thread.pop()
+            m.current, m.capture = saved, capture
+            after = self.order.knows[self.order.host]
+            self.order.knows[self.order.host] = known
+        thread.running, thread.at = True, m.seq
+        m.threads.append(thread)
+        return Future(value, after, thread)
+
+    def thread_object(self, r: Obj, name: str, args: Args, kwargs: Kwargs, n: Node) -> V:
+        """A method of an object whose class is a thread."""
+        threads = self.started
+        if name == "start" and r.vn not in threads:
+            run = r.cls.method("run")
+            if run is not None:
+                threads[r.vn] = self.in_thread(Func(run, r), [], {}, n).thread
+        elif name in apis.THREAD_WAITS and r.vn in threads:
+            threads[r.vn].running = False
+            self.everything(n)
+        return NONE
+
+    def queue_method(self, r: Seq, name: str, args: Args, n: Node) -> V:
+        """A queue between threads: whoever waits for what is in it lets the others go on."""
+        m = self.m
+        if name in ("put", "put_nowait") and args:
+            if not self.taken_from(n):
+                self.handed_over(args[0], name, n)
+            if len(r.items) < 12:
+                r.items.append(args[0])
+                self.sent[id(args[0])] = dict(self.order.known(self.order.host))
+            return NONE
+        if name in ("get", "get_nowait"):
+            if not r.items:
+                self.go_on(n)
+            if r.items:
+                v = r.items.pop(0)
+                self.order.learn(
+                    self.order.host, self.sent.pop(id(v), {})
+                )  # who put it there had waited for that
+                return v
+            if m.in_thread:
+                raise self.m.Blocked
+            return m.fresh("<got>", "element")
+        if name == "join":
+            self.go_on(n)
+            return NONE
+        return m.fresh(name, "host")
+
+    def taken_from(self, n: Node) -> bool:
+        """Whether the file has somebody who takes something from queues."""
+        return any(not {"get", "get_nowait"}.isdisjoint(f.words) for f in self.m.frame.module.all_functions)
+
+    def handed_over(self, v: V, name: str, n: Node) -> None:
+        """Somebody who is not in sight is given what a copy still fills, and nothing to wait for."""
+        if self.waitable(v, 0):
+            return
+        for t in self.tensors_in(v):
+            if (t.block.place in HOSTS or t.numpy) and any(a.kind == "d2h" for a in t.block.accesses):
+                self.host(t, False, f"{name}()", n)
+
+    def waitable(self, v: V, depth: int) -> bool:
+        if isinstance(v, (Event, Work, Stream, Func)):
+            return True
+        inner = (
+            v.items
+            if isinstance(v, Seq)
+            else v.items.values()
+            if isinstance(v, Map)
+            else v.fields.values()
+            if isinstance(v, Obj)
+            else ()
+        )
+        return depth < 3 and any(self.waitable(x, depth + 1) for x in inner)
+
+    def go_on(self, n: Node) -> None:
+        """The threads that wait for something go on, from the beginning of what they do."""
+        if self.m.in_thread:
+            return
+        waiting, self.waiting = self.waiting, []
+        for f, args, rounds in waiting:
+            self.in_thread(f, args, {}, n)
+            if rounds:
+                self.waiting.append((f, args, rounds - 1))

@@ -1,0 +1,94 @@
+"""Clocks of the host and events with timing."""
+
+from __future__ import annotations
+
+from ..order import Access, Hazard
+from ..values import (
+    Clock,
+    Event,
+    Map,
+    Seq,
+    Sym,
+    V,
+)
+from .accesses import Accesses
+from .path import Node
+
+
+class Timing(Accesses):
+    """Clocks of the host and events with timing."""
+
+    def timed(self, begin: Clock, end: Clock, node: Node) -> Sym:
+        """The time between two readings: a finding where it is more than compared or slept for."""
+        seconds = self.m.fresh("<seconds>", "host")
+        last = next((x for x in reversed(self.m.launches) if begin.seq < x[0] < end.seq), None)
+        if last is None or self.last_unknown_between(last[0], end.seq):
+            return seconds
+        _, t, at, site = last
+        if self.clock_known.get(end.seq, {}).get(t, 0) < at:
+            h = Hazard(
+                "SS311",
+                Access(t, at, True, None, site, "launch"),
+                Access(self.order.host, 0, False, None, end.site, "clock"),
+                None,
+            )
+            self.m.measured[seconds] = h
+        return seconds
+
+    def measured_from(self, v: V) -> Sym:
+        """What is computed from a measured time."""
+        s = self.m.fresh("<seconds>", "host")
+        self.m.measured[s] = self.m.measured[v]
+        return s
+
+    def reported(self, v: V, depth: int = 0) -> None:
+        """A measured time is told to somebody, or kept."""
+        h = self.m.measured.get(v)
+        if h is not None and h not in self.m.hazards:
+            self.m.hazards.append(h)
+        if isinstance(v, (Seq, Map)) and depth < 2 and self.m.measured:
+            for i in v.items if isinstance(v, Seq) else list(v.items.values()):
+                self.reported(i, depth + 1)
+
+    def last_unknown_between(self, a: int, b: int) -> bool:
+        return any(a < s < b for s in self.m.uncertain)
+
+    def elapsed(self, begin: V, end: V, n: Node) -> None:
+        for e in (begin, end):
+            if not isinstance(e, Event):
+                continue
+            if e.timing is False:
+                self.violation("SS312", n, "elapsed_time()", [("made", e.site)])
+                return
+            if (
+                not e.unknown
+                and e.snapshot is None
+                and e.timing is True
+                and e.born > getattr(self.m, "built_at", -1)
+            ):
+                self.violation("SS312", n, "elapsed_time()", [("never recorded", e.site)])
+                return
+        e = end
+        if isinstance(e, Event) and not e.unknown and e.of is not None:
+            if self.order.known(self.order.host).get(e.of, 0) < e.snapshot.get(e.of, 0) or (
+                e.snapshot.get(e.of, 0) == 0
+            ):
+                if e.snapshot.get(e.of, 0) > 0 and not self.waited_event(e):
+                    between = self.m.boundaries and e.when <= self.m.boundaries[-1]  # its caller may wait
+                    waits = (
+                        ("waits",)
+                        if between
+                        and any(t is self.order.host and of is e.of for t, of, _, _ in self.order.waits)
+                        else ()
+                    )
+                    self.violation(
+                        "SS312",
+                        n,
+                        "elapsed_time()",
+                        [("recorded", e.recorded)],
+                        ("methods", *waits) if between else (),
+                    )
+                    self.order.wait(self.order.host, e.snapshot)  # or it has raised
+
+    def waited_event(self, e: Event) -> bool:
+        return self.order.known(self.order.host).get(e.of, 0) >= e.snapshot.get(e.of, 0)

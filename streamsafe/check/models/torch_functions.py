@@ -1,0 +1,252 @@
+"""Functions of torch: what makes tensors, what moves them, and what computes."""
+
+from __future__ import annotations
+
+from streamsafe.apis import names as apis
+
+from ..order import Block
+from ..values import NONE, Const, Ctx, Generator, Lib, Seq, Sym, Tensor, V
+from .calls import FUNCTIONS, TORCH_FUNCTIONS, Call, models
+from .collectives import distributed
+from .modules import Modules
+from .state import HOSTS
+
+PLAIN_CONTEXTS = (
+    "torch.no_grad torch.enable_grad torch.inference_mode torch.autocast torch.cuda.amp torch.amp torch.profiler "
+    "torch.cuda.nvtx torch.set_grad_enabled torch.cuda.device"
+).split()
+"""Beginnings of the names of contexts that change nothing of the order."""
+UNWRITTEN = frozenset("empty empty_like empty_strided".split())
+MEASURES = ("memory", "max_memory", "get_device", "mem_get")
+"""Beginnings of functions of torch.cuda that tell something of a device."""
+COMPILED = ("torch.jit.", "torch.compiler.", "torch.utils.")
+NOT_DATA = ("dim", "dtype", "device", "size")
+
+
+def torch_function(lib: Modules, c: Call) -> V:
+    """A function of torch: by the tables, else it computes something new of what it is given."""
+    name, last = c.name, c.last
+    if name.startswith("torch.distributed."):
+        return distributed(lib, c)
+    if name.startswith("torch.optim.") and last[:1].isupper():
+        return lib.optimizer(last, c.kwargs, c.node)
+    if name.startswith("torch.nn.") and last[:1].isupper():
+        return nn_class(lib, c)
+    if name.startswith(tuple(PLAIN_CONTEXTS)):
+        return Ctx("plain")
+    known = TORCH_FUNCTIONS.get(last)
+    got = known(lib, c) if known is not None else None
+    if got is not None:
+        return got
+    if last.endswith("Tensor") and last != "Tensor":
+        return typed_tensor(lib, c)
+    if name.startswith(COMPILED):
+        return c.args[0] if c.args else lib.m.fresh(last)
+    if name.startswith("torch.testing."):
+        return written_down(lib, c)
+    if name.startswith("torch.cuda."):
+        if last.startswith(MEASURES):
+            return lib.m.fresh(last, "host")
+        return lib.unmodelled(last, None, c.args, c.kwargs, c.node)
+    return computed(lib, c)
+
+
+def computed(lib: Modules, c: Call) -> V:
+    """What a function of torch computes, into something new, an argument or ``out``."""
+    n, last, values, out = c.node, c.last, c.values("out"), c.kwargs.get("out")
+    if out is not None:
+        w = lib.tensors_in(out)
+        return lib.compute(values, n, last, write=w, fresh=False) if w else lib.compute(values, n, last)
+    if last.endswith("_") and not last.startswith("_") and c.args and lib.tensorish(c.args[0]):
+        return lib.compute(values, n, last, write=[lib.tensor(c.args[0])], fresh=False)
+    if not any(lib.tensorish(v) or isinstance(v, (Sym, Seq)) for v in values):
+        return lib.m.fresh(last)
+    for v in values[:2]:
+        if isinstance(v, Sym) and v.hint not in ("index", "host", "getter") and v.block is None:
+            if not any(word in v.text for word in NOT_DATA):
+                lib.tensor(v)
+    notes = frozenset({"kernel"}) if c.name.startswith("torch.ops.") else frozenset()
+    return lib.compute(values, n, last, notes=notes)
+
+
+# ---------------------------------------------------------------------- classes
+@models(
+    FUNCTIONS,
+    "torch.amp.GradScaler torch.cuda.amp.GradScaler torch.GradScaler torch.amp.grad_scaler.GradScaler",
+)
+def grad_scaler(lib: Modules, c: Call) -> V:
+    return lib.m.fresh("scaler", "scaler")
+
+
+@models(FUNCTIONS, "torch.Generator")
+def generator(lib: Modules, c: Call) -> V:
+    return Generator(True)
+
+
+def nn_class(lib: Modules, c: Call) -> V:
+    """A module, or a tensor that belongs to one."""
+    if c.last in ("Parameter", "Buffer"):
+        t = lib.tensor(c.args[0]) if c.args else Tensor(Block("pageable"))
+        t.block.notes.add("registered")
+        return t
+    s = lib.m.fresh(c.last.lower(), "module")
+    lib.modules[s.vn] = c.last
+    return s
+
+
+def typed_tensor(lib: Modules, c: Call) -> V:
+    """torch.cuda.FloatTensor(...) and its like."""
+    for v in c.args:
+        if isinstance(v, Seq):
+            lib.host_value(v, c.node, f"{c.last}()")
+    if c.name.startswith("torch.cuda."):
+        return lib.made_by(c.last, c.node)
+    return Tensor(Block("pageable", "", home=lib.m.site(c.node)))
+
+
+# ---------------------------------------------------------------------- what makes tensors
+@models(TORCH_FUNCTIONS, apis.FACTORIES)
+def factory(lib: Modules, c: Call) -> V | None:
+    """A fresh tensor, on the host unless a device is named."""
+    if c.name.count(".") != 1:
+        return None
+    n, last, kwargs = c.node, c.last, c.kwargs
+    place, base = place_of(lib, c)
+    if kwargs.get("out") is not None and lib.tensors_in(kwargs["out"]):
+        return lib.compute([], n, last, write=lib.tensors_in(kwargs["out"]), fresh=False)
+    if last == "tensor" and place == "cuda" and lib.m.capture is not None:
+        lib.violation("SS401", n, "torch.tensor() on the device")
+    for v in c.args[:2]:
+        if not last.endswith("_like") and (
+            isinstance(v, Seq) or (isinstance(v, Tensor) and last != "tensor")
+        ):
+            lib.host_value(v, n, f"torch.{last}()")
+    dtype = kwargs.get("dtype")
+    if isinstance(dtype, Lib) and dtype.name == "torch.bool" and place == "cuda":
+        t = lib.made_by(last, n)
+        t.mask = True
+        if last == "tensor":
+            lib.sync_quiet()
+        return t
+    if place == "unknown" and "device" in kwargs:
+        place = "cuda"
+    if place == "cuda" and last == "tensor":
+        t = lib.on_device(lib.made_by(last, n), kwargs)
+        lib.sync_quiet()  # the host's data are there when it returns
+        return t
+    if place == "cuda":
+        return made_on_device(lib, c, base)
+    if place == "unknown":
+        return lib.made_somewhere(last, n, write=last not in UNWRITTEN)
+    return Tensor(Block(place, "", home=lib.m.site(n)), None)
+
+
+def place_of(lib: Modules, c: Call) -> tuple[str, list[Tensor]]:
+    """Where a factory puts its tensor, and the tensor whose shape it takes."""
+    place = lib.place(c.kwargs)
+    if not c.last.endswith("_like"):
+        return place, []
+    base = lib.tensors_in(c.args[0]) if c.args else []
+    if "device" not in c.kwargs and c.kwargs.get("pin_memory") is None:
+        place = base[0].block.place if base else "cuda"
+    if place == "pinned" and "pin_memory" not in c.kwargs:
+        place = "pageable"
+    if not base and place == "pageable" and "device" not in c.kwargs:
+        place = "unknown"
+    return place, base
+
+
+def made_on_device(lib: Modules, c: Call, base: list[Tensor]) -> Tensor:
+    t = lib.on_device(lib.made_by(c.last, c.node, write=c.last not in UNWRITTEN), c.kwargs)
+    if base and "device" not in c.kwargs:
+        t.block.device = base[0].block.device
+    sizes = c.args[0].items if c.args and isinstance(c.args[0], Seq) else c.args
+    if c.last in ("empty", "zeros", "ones") and any(
+        isinstance(v, Const) and v.value == 0 and type(v.value) is int for v in sizes
+    ):
+        t.block.kept = True  # it has no memory
+    return t
+
+
+@models(TORCH_FUNCTIONS, "from_numpy frombuffer as_tensor asarray")
+def from_host(lib: Modules, c: Call) -> V:
+    src = lib.tensors_in(c.args[0]) if c.args else []
+    if lib.where(c.kwargs.get("device")) in ("cuda", "cuda?"):
+        for s in src:
+            if s.numpy or s.block.place in HOSTS:
+                lib.host(s, False, c.last, c.node)
+            elif s.block.place == "cuda":
+                return s
+        t = lib.made_by(c.last, c.node)
+        lib.sync_quiet()
+        return t
+    return Tensor(src[0].block, src[0].part) if src else Tensor(Block("pageable", ""), None)
+
+
+@models(TORCH_FUNCTIONS, "load")
+def load(lib: Modules, c: Call) -> V | None:
+    if c.name != "torch.load":
+        return None
+    lib.m.uncertain.append(lib.tick())
+    if lib.where(c.kwargs.get("map_location")) == "cpu":
+        return Tensor(Block("pageable", "", home=lib.m.site(c.node)))
+    return None
+
+
+# ---------------------------------------------------------------------- what touches no tensor
+@models(
+    TORCH_FUNCTIONS,
+    "is_tensor numel get_default_dtype finfo iinfo is_available device_count current_device dtype Size",
+)
+def told(lib: Modules, c: Call) -> V:
+    return Const(True) if c.last == "is_available" else lib.m.fresh(c.last, "host")
+
+
+@models(TORCH_FUNCTIONS, "manual_seed set_device empty_cache set_default_dtype reset_peak_memory_stats")
+def setting(lib: Modules, c: Call) -> V:
+    return NONE
+
+
+@models(TORCH_FUNCTIONS, "compile")
+def compiled(lib: Modules, c: Call) -> V:
+    return c.args[0] if c.args else lib.m.fresh(c.last)
+
+
+@models(TORCH_FUNCTIONS, "save")
+def save(lib: Modules, c: Call) -> V | None:
+    return None if c.name.startswith(COMPILED) else written_down(lib, c)
+
+
+def written_down(lib: Modules, c: Call) -> V:
+    for v in c.args:
+        lib.host_value(v, c.node, f"{c.last}()")
+    return NONE
+
+
+# ---------------------------------------------------------------------- what waits, and what only looks
+@models(TORCH_FUNCTIONS, apis.BLOCKING_METHODS | {"bincount"})
+def blocking(lib: Modules, c: Call) -> V:
+    """TM-10: the size of the result, or the answer, is a value of the device."""
+    out = lib.compute(c.args, c.node, c.last)
+    if any(t.block.place not in HOSTS for v in c.args for t in lib.tensors_in(v)):
+        lib.sync_host(lib.cur(), c.node, f"torch.{c.last}()")
+    return out
+
+
+@models(TORCH_FUNCTIONS, apis.VIEW_FUNCTIONS)
+def view(lib: Modules, c: Call) -> V | None:
+    if not c.args or not lib.tensorish(c.args[0]):
+        return None
+    t = lib.tensor(c.args[0])
+    if c.last not in apis.PIECE_METHODS:
+        return t
+    return Seq([Tensor(t.block, (("i", i),)) for i in range(2)], "tuple", True)
+
+
+@models(TORCH_FUNCTIONS, "_foreach_copy_")
+def foreach_copy(lib: Modules, c: Call) -> V:
+    into, sources = (lib.tensors_in(x) for x in c.args[:2])
+    non_blocking = lib.flag(c.given("non_blocking", 2))
+    for d, s in zip(into, sources, strict=False):
+        lib.copy(d, s, non_blocking, c.node)
+    return NONE

@@ -1,0 +1,178 @@
+"""Calls whose code is not followed."""
+
+from __future__ import annotations
+
+from streamsafe.apis import names as apis
+
+from ..source import SYNCING
+from ..values import (
+    NONE,
+    Event,
+    Func,
+    Graph,
+    Map,
+    Obj,
+    Seq,
+    Stream,
+    Sym,
+    Tensor,
+    V,
+    Work,
+)
+from .containers import Containers
+from .path import Args, Kwargs, Node
+from .state import HOSTS
+
+FILLERS = {
+    "readinto": 0,
+    "recv_into": 0,
+    "recvfrom_into": 0,
+    "Recv": 0,
+    "Irecv": 0,
+    "preadv": 1,
+    "readv": 1,
+    "fromfile_into": 0,
+}
+"""Which argument of a method is written by the host."""
+LOGGING = frozenset("debug info warning error critical log exception".split())
+"""What loggers write down, which is text: nothing waits for it."""
+GETTERS = ("get_", "is_", "has_", "current_", "default_", "use_", "should_", "can_")
+GETTER_ENDS = ("_stream", "_rank", "_size", "_group", "_enabled", "_device", "_id", "_ctx", "_context")
+
+
+class Unknown(Containers):
+    """Calls whose code is not followed."""
+
+    def opaque(self, f: Func, args: Args, kwargs: Kwargs, node: Node, unseen: bool = False) -> V:
+        """A function of the tree that has nothing to do with streams, or one too deep to follow."""
+        fn = f.function
+        if unseen:
+            self.everything(node)
+            return self.unknown_result(node, fn.name)
+        result = self.unmodelled(
+            fn.name, None, args, kwargs, node, "body", harmless=self.m.timing and self.harmless(fn)
+        )
+        if fn.words & SYNCING:
+            self.m.uncertain.append(self.tick())
+            if self.m.capture is None:
+                self.order.wait(self.order.host, self.order.snapshot(self.cur()))
+        return result
+
+    def harmless(self, fn, depth: int = 0) -> bool:
+        """Whether a function of the tree can wait for nothing, as far as what it names is in sight."""
+        if not fn.words.isdisjoint(SYNCING) or depth > 3:
+            return False
+        called = [fn.module.functions[w] for w in fn.calls()[2] if w in fn.module.functions]
+        return all(f is fn or self.harmless(f, depth + 1) for f in called)
+
+    def unmodelled(
+        self,
+        name: str,
+        receiver: V | None,
+        args: Args,
+        kwargs: Kwargs,
+        node: Node,
+        kind: str = "helper",
+        harmless: bool = False,
+    ) -> V:
+        """A call whose code is not followed: it reads its arguments on the current stream and gives something new."""
+        values = [*args, *kwargs.values()]
+        m = self.m
+        given = [
+            v
+            for v in values
+            if isinstance(v, (Stream, Event, Work, Graph)) or (isinstance(v, Sym) and v.vn in self.timelines)
+        ]
+        inner = [
+            x
+            for v in values
+            if isinstance(v, (Seq, Map))
+            for x in (v.items if isinstance(v, Seq) else v.items.values())
+        ]
+        given += [v for v in inner if isinstance(v, (Stream, Event, Work))]
+        if given:
+            self.everything(node)
+            for v in given:
+                if isinstance(v, Event):
+                    self.m.may_be_recorded(v)  # by who is given it
+        tensors = [t for v in values for t in self.tensors_in(v)]
+        pointed = [self.pointers[v.vn] for v in values if isinstance(v, Sym) and v.vn in self.pointers]
+        if m.captured and m.capture is None:
+            m.roots.extend(values)  # it may keep what it is given
+        if name in ("print", "save", "dump", "dumps", *apis.WRITING_DOWN):
+            for v in values:
+                self.host_value(v, node, f"{name}()")
+            return NONE
+        tensors += self.captured_arguments(values)
+        host = [t for t in tensors if t.block.place in HOSTS or t.numpy]
+        device = [t for t in tensors if t not in host]
+        filled = (
+            kwargs.get("out")
+            if "out" in kwargs
+            else args[FILLERS[name]]
+            if name in FILLERS and len(args) > FILLERS[name]
+            else None
+        )
+        for t in self.tensors_in(filled) if filled is not None else ():
+            if t.block.place in HOSTS or t.numpy:
+                self.host(t, True, f"{name}()", node)
+        for t in host:
+            if any(a.kind == "d2h" for a in t.block.accesses):
+                self.host(t, False, f"{name}()", node, frozenset({"unmodelled"}))
+        if device:
+            cuda = any(t.block.place == "cuda" for t in device)
+            model = name in ("forward", "__call__", "generate") or any(
+                w in name.lower() for w in ("model", "module", "net", "layer", "block", "encoder", "decoder")
+            )
+            at, seq = self.launch(
+                device,
+                [],
+                f"{name}()",
+                node,
+                self.lib_of(values),
+                strong=cuda and (model or receiver is None or isinstance(receiver, Obj)),
+                notes=frozenset({kind}),
+            )
+        else:
+            at = seq = None
+        pointed = [t for t in pointed if t.block.place not in HOSTS]
+        if pointed:
+            at, seq = self.launch(
+                pointed, [], f"{name}()", node, self.lib_of(values), strong=False, notes=frozenset({"kernel"})
+            )
+        pure = name.startswith(GETTERS) or name.endswith(GETTER_ENDS)
+        if pure and not tensors and not pointed:
+            key = (
+                "call",
+                m.key(receiver) if receiver is not None else None,
+                name,
+                tuple(m.key(v) for v in args),
+                tuple(sorted(kwargs)),
+            )
+            return m.sym(m.vn(key), f"{name}()", "getter")
+        logged = name in LOGGING and all(
+            not isinstance(v, Sym) or v.hint in ("host", "getter", "index") for v in values
+        )
+        whose = m.owners.get(receiver.vn, (receiver,))[0] if isinstance(receiver, Sym) else None
+        harmless |= logged or (isinstance(whose, Sym) and whose.hint == "host")
+        if not device and not harmless:
+            m.uncertain.append(self.tick())
+        if name in apis.GENERATING_METHODS:
+            self.sync_quiet()  # it reads what it has made
+        result = self.unknown_result(node, name, at, seq, kind=kind)
+        if (
+            m.capture is not None
+            and result.block is not None
+            and kind == "helper"
+            and all("possible" in t.block.notes for t in device)
+        ):
+            result.block.notes.add("possible")
+        for k, v in kwargs.items():
+            if isinstance(v, (Sym, Tensor)):
+                self.given[(result.vn, k)] = v  # what is given back under the name that it was given under
+        return result
+
+    def kernel(self, f: Func, args: Args, kwargs: Kwargs, node: Node) -> V:
+        tensors = [t for v in args for t in self.tensors_in(v)]
+        self.launch(tensors, [], f.function.name, node, notes=frozenset({"kernel"}))
+        return NONE

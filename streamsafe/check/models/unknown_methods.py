@@ -1,0 +1,303 @@
+"""Methods of something of which nothing is known: the first model that recognizes the call answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streamsafe.apis import names as apis
+
+from ..displaced import MOVES
+from ..values import NONE, Func, Params, Seq, Sym, Tensor, V
+from .calls import Call
+from .modules import Modules
+from .state import HOSTS
+from .tensor_methods import tensor_method
+
+KEEPING = frozenset(
+    """save_for_backward save_for_forward mark_dirty mark_non_differentiable set_materialize_grads register_module
+    add_module register_parameter register_buffer""".split()
+)
+"""Methods that keep what they are given and read nothing of it."""
+TEXT = frozenset("index count format split strip startswith endswith lower upper".split())
+"""Methods of text and of lists that give no tensor."""
+NEVER_TENSORS = frozenset(
+    """append extend add insert pop popleft update get setdefault clear remove items keys values put get_nowait
+    put_nowait""".split()
+)
+COMMON = (
+    apis.TENSOR_METHODS
+    | NEVER_TENSORS
+    | apis.ORDERING_METHODS
+    | frozenset(
+        """forward step run __call__ reset close start stop write read load save get to parameters backward replay
+        record generate submit send recv copy_ zero_grad""".split()
+    )
+)
+"""Names of methods by which no class is known."""
+INPLACE = (
+    apis.ARITHMETIC_METHODS
+    | apis.OTHER_TENSOR_METHODS
+    | frozenset("copy zero fill normal uniform clamp index_copy index_fill index_add scatter".split())
+)
+GRAPH_METHODS = frozenset("replay launch capture_begin capture_end pool register_generator_state".split())
+STREAM_METHODS = frozenset("wait_stream wait_event record_event record synchronize query".split())
+ORDERING_WORDS = ("sync", "wait", "barrier", "join", "flush")
+CASTS = frozenset("to cuda cpu half float bfloat16 double".split())
+ALWAYS_TENSORS = frozenset(
+    """to cuda cpu copy_ record_stream pin_memory numpy detach clone chunk permute transpose view reshape unsqueeze
+    squeeze expand contiguous flatten narrow index_select masked_fill""".split()
+)
+"""Methods that only tensors have."""
+OFTEN_OTHERS = frozenset("add all any index sort type float half eval where".split())
+"""Methods of tensors that other things have as well."""
+
+Model = Callable[[Modules, Sym, Call, "Sym | None"], "V | None"]
+
+
+def unknown_method(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V:
+    """A method of something unknown.
+
+    Args:
+        callee: the method as a value, where it is one.
+    """
+    for model in MODELS:
+        got = model(lib, r, c, callee)
+        if got is not None:
+            return got
+    if callee is not None and c.name not in NEVER_TENSORS:
+        return lib.module_call(callee, c.name, c.args, c.kwargs, c.node)
+    if c.name in NEVER_TENSORS:
+        lib.m.roots.extend(c.args)
+        got = lib.m.fresh(f"<{c.name}>", "element")
+        lib.parents[got.vn] = r
+        return got
+    return lib.unmodelled(c.name, r, c.args, c.kwargs, c.node)
+
+
+def keeps(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    if c.name in KEEPING:
+        lib.m.roots.extend(c.args)
+        return NONE
+    return lib.exchanged(r, c.node) if c.name in ("__dlpack__", "dlpack") else None
+
+
+def logs(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    m = lib.m
+    if r.hint != "logger":
+        return None
+    for v in c.args:
+        if isinstance(v, Tensor) and (v.block.place in HOSTS or v.numpy):
+            lib.host(v, False, f"{c.name}()", c.node)
+    return m.sym(m.vn(("method", r.vn, c.name, *(m.key(v) for v in c.args))), f"{c.name}()", "host")
+
+
+def hooks(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    if not (c.name.startswith("register_") and c.name.endswith("hook")):
+        return None
+    if "grad" in c.name or "backward" in c.name or c.name == "register_hook":
+        lib.m.hooks.append((c.name, c.first or NONE))
+    elif c.args:
+        lib.m.escaped.append(c.args[0])
+    return lib.m.fresh("hook")
+
+
+def array_to_host(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    if c.name != "get" or c.args or c.kwargs.keys().isdisjoint(("out", "blocking", "stream")):
+        return None
+    t = lib.tensor(r, "cuda")
+    t.block.lib = "cupy"
+    return lib.to_host([t], c.kwargs, c.node)
+
+
+def metadata(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    m = lib.m
+    if c.name in apis.METADATA_METHODS or c.name in TEXT:
+        return m.sym(m.vn(("meta", r.vn, c.name, *(m.key(v) for v in c.args))), c.name, "host")
+    return None
+
+
+def optimizer(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """Optimizers and scalers: a step reads the gradients and writes the parameters."""
+    name, n, capture, low = c.name, c.node, lib.m.capture, r.text.lower()
+    if capture is not None and r.hint == "scaler":
+        lib.scaler_in_capture(name, c.args, n)
+    if r.hint not in ("optimizer", "scaler") and "optim" not in low:
+        if low.rpartition(".")[2] not in ("opt", "scaler", "grad_scaler"):
+            return None
+    if name in ("step", "unscale_") or name in apis.GRADIENT_METHODS:
+        if name == "step" and capture is None:
+            lib.step_reads(n)
+        at, _ = lib.launch([Tensor(lib.grads)], [], f"{name}()", n, strong=bool(lib.grads.accesses))
+        if name == "step":
+            lib.steps.append((lib.cur(), at))
+            for b in lib.module_blocks.values():
+                lib.launch([], [Tensor(b)], f"{name}()", n)
+            if capture is not None:
+                lib.step_in_capture(r, n)
+        return NONE
+    if name == "zero_grad":
+        return lib.zero_grad(c.args, c.kwargs, n)
+    if name == "scale":
+        return c.first or NONE
+    return NONE if name == "update" else None
+
+
+def parameters(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    m = lib.m
+    if c.name == "named_parameters":
+        pairs: list[V] = [
+            Seq([m.sym(m.vn(("pn", r.vn, i)), "name", "host"), lib.parameter(Params(r), i)], "tuple")
+            for i in range(2)
+        ]
+        return Seq(pairs, "list", True)
+    if c.name in ("parameters", "buffers"):
+        return Params(r)
+    return lib.backward([r, *c.args], c.kwargs, c.node) if c.name == "backward" else None
+
+
+def stream_or_event(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    name, low = c.name, r.text.lower()
+    asked = name in ("record", "wait", "synchronize", "query") and ("stream" in low or r.vn in lib.timelines)
+    if name in apis.OPAQUE_STREAM_METHODS or asked:
+        t = lib.stream(r)
+        if t is not None and name in STREAM_METHODS:
+            return lib.stream_method(t, name, c.args, c.kwargs, c.node, r)
+    if name == "record" and any(word in low for word in ("event", "evt", "start", "end")):
+        return lib.event_method(lib.event_of(r), name, c.args, c.kwargs, c.node)
+    if name in ("wait", "synchronize", "elapsed_time", "query") and r.vn in lib.events:
+        return lib.event_method(lib.events[r.vn], name, c.args, c.kwargs, c.node)
+    return None
+
+
+def graph(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    known = lib.graphs_of.get(r.vn)
+    begins = c.name in ("capture_begin", "replay", "register_generator_state")
+    if known is None and begins and r.vn not in lib.instances:
+        if c.name != "replay" or "graph" in r.text.lower():
+            known = lib.graph_of(r)
+    if known is not None and c.name in GRAPH_METHODS:
+        return lib.graph_method(known, c.name, c.args, c.kwargs, c.node)
+    return None
+
+
+def orders(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """Something is waited for: it may be everything."""
+    name = c.name
+    if name in ("query", "synchronize"):
+        lib.beside()
+    if name not in apis.ORDERING_METHODS and not any(word in name for word in ORDERING_WORDS):
+        return None
+    if lib.m.capture is None:
+        lib.everything(c.node)
+    elif name == "synchronize":
+        lib.sync_host(None, c.node, f"{name}()")
+    return lib.m.fresh(name)
+
+
+def scalar(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    return tensor_method(lib, lib.tensor(r), c) if c.name in ("item", "tolist") else None
+
+
+def moved(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """A module, or what may be one, goes elsewhere."""
+    m, name, args, kwargs, n = lib.m, c.name, c.args, c.kwargs, c.node
+    known = m.key(r) in lib.module_blocks
+    untouched = r.block is None and r.vn not in lib.made
+    if (
+        name in ("to", "cuda", "cpu")
+        and n is m.dropped
+        and untouched
+        and m.capture is None
+        and not m.captured
+    ):
+        return lib.move_module(r, name, args, kwargs, n)
+    if (name in CASTS and (r.hint == "module" or known)) or (name in MOVES and m.captured and known):
+        if lib.gives_other_memory(name, args, kwargs):
+            lib.displace(r, n)
+        return r
+    device = kwargs.get("device") or c.first
+    if name == "to" and isinstance(device, Sym):
+        for x in (r, lib.parents.get(r.vn)):
+            if x is not None:
+                lib.went_to.setdefault(x.vn, set()).add(m.key(device))
+    return None
+
+
+def tensor(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """Something that only tensors have, or what a tensor is asked for."""
+    name = c.name
+    evident = lib.tensorish(r) or (name in apis.ARITHMETIC_METHODS and name not in OFTEN_OTHERS)
+    if name in ALWAYS_TENSORS or (name in apis.TENSOR_METHODS and evident):
+        return tensor_method(lib, lib.tensor(r), c)
+    if name.endswith("_") and not name.endswith("__") and name not in apis.NOT_IN_PLACE:
+        if lib.tensorish(r) or name[:-1] in INPLACE:
+            return tensor_method(lib, lib.tensor(r), c)
+    return None
+
+
+def kernel(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    return lib.unmodelled(c.name, r, c.args, c.kwargs, c.node) if r.hint == "kernel" else None
+
+
+def instance(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """The only class of the file that has such a method."""
+    m, name = lib.m, c.name
+    known = lib.instances.get(r.vn)
+    if known is None and not name.startswith("__") and name not in COMMON:
+        owners = [k for k in m.frame.module.classes.values() if name in k.methods]
+        if len(owners) == 1:
+            known = lib.instances[r.vn] = m.instance(owners[0], r.text)
+    f = known.cls.method(name) if known is not None else None
+    return m.call_function(Func(f, known), c.args, c.kwargs, c.node) if f is not None else None
+
+
+def executor(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    if c.name == "submit" and c.args:
+        return lib.in_thread(c.args[0], c.args[1:], c.kwargs, c.node)
+    if c.name == "run_in_executor" and c.args:
+        return lib.in_thread(c.args[1] if len(c.args) > 1 else NONE, c.args[2:], c.kwargs, c.node)
+    return None
+
+
+def getter(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    m = lib.m
+    if c.name != "get_stream" and not c.name.endswith("_stream"):
+        return None
+    key = ("call", m.key(r), c.name, tuple(m.key(v) for v in c.args))
+    return m.sym(m.vn(key), f"{r.text}.{c.name}()", "getter")
+
+
+def keeper(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """A list, a queue or a pipe that is not seen."""
+    if c.name == "append" and c.args:
+        lib.m.roots.append(c.args[0])
+        return NONE
+    if c.name in ("put", "put_nowait", "send", "set_result"):
+        for v in c.args:
+            lib.handed_over(v, c.name, c.node)
+        lib.m.roots.extend(c.args)
+        return NONE
+    return None
+
+
+MODELS: tuple[Model, ...] = (
+    keeps,
+    logs,
+    hooks,
+    array_to_host,
+    metadata,
+    optimizer,
+    parameters,
+    stream_or_event,
+    graph,
+    orders,
+    scalar,
+    moved,
+    tensor,
+    kernel,
+    instance,
+    executor,
+    getter,
+    keeper,
+)
+"""In this order: what is recognized for certain comes before what only looks like it."""
