@@ -14,6 +14,9 @@ from __future__ import annotations
 
 import re
 
+from streamsafe.apis import cupy, python, torch
+from streamsafe.apis.effects import PIECES, named
+
 _DEVICE_MODULES = re.compile(
     r"^(?:torch\.(?:accelerator|xpu|npu|mtia|musa|mlu|hpu|gcu|sdaa|privateuseone)|torch_npu\.npu)(?=\.|$)"
 )
@@ -579,10 +582,12 @@ BINDINGS: dict[str, str] = {
 }
 """What NVIDIA's own bindings do: each call gives a tuple of an error and what it makes."""
 
-FACTORIES = frozenset(
-    """empty zeros ones full rand randn randint arange linspace eye empty_strided randperm normal tensor
-    full_like zeros_like ones_like empty_like rand_like randn_like randint_like""".split()
-)
+FACTORIES = named(torch.FACTORIES, "torch") - {
+    "_empty_affine_quantized",
+    "empty_quantized",
+    "_resize_output_",
+    "_efficientzerotensor",
+}
 """Make a fresh tensor; the ``_like`` ones read only the shape of their argument."""
 
 LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
@@ -631,29 +636,22 @@ ARRAY_TYPES = frozenset(
 )
 """Functions of CuPy that make no array and touch none."""
 
-ARRAY_WRITING_METHODS = frozenset(
-    "fill sort partition put itemset setfield scatter_add scatter_max scatter_min".split()
-)
+ARRAY_WRITING_METHODS = named(cupy.WRITES, "cupy.ndarray")
 """Change an array of NumPy's or CuPy's in place."""
 
-ARRAY_UPDATING_METHODS = frozenset("sort partition scatter_add scatter_max scatter_min".split())
+ARRAY_UPDATING_METHODS = named(cupy.WRITES, "cupy.ndarray", reads="* self")
 """Those that read what they change."""
 
 BLAS_OUTPUTS = {"gemv": 5, "axpy": 2, "ger": 3, "geru": 3, "gerc": 3, "scal": 1, "sbmv": 6, "syrk": 2}
 """Routines of ``cupy.cublas``: the operand that they overwrite."""
 
-ARRAY_WRITING_FUNCTIONS = frozenset(
-    "copyto put putmask place fill_diagonal at scatter_add scatter_max scatter_min put_along_axis shuffle".split()
-)
+ARRAY_WRITING_FUNCTIONS = named(cupy.WRITES, "cupy")
 """Change their first argument in place; ``at`` is ``ufunc.at``."""
 
 MEMORY_VIEW_METHODS = frozenset({"cast", "toreadonly"})
 """Of ``memoryview``: the same memory, of another format or only to be read."""
 
-ARRAY_VIEW_FUNCTIONS = frozenset(
-    """reshape ravel transpose squeeze expand_dims broadcast_to broadcast_arrays swapaxes moveaxis rollaxis atleast_1d
-    atleast_2d atleast_3d diagonal flip fliplr flipud rot90 real imag as_strided sliding_window_view""".split()
-)
+ARRAY_VIEW_FUNCTIONS = named(cupy.VIEWS, "cupy")
 
 COMPILERS = {
     "cupy.fuse": "fuse",
@@ -671,18 +669,9 @@ DEVICE_LANGUAGES = frozenset(
 
 VIEW_ATTRIBUTES = frozenset("data T mT H mH real imag base flat".split())
 
-VIEW_METHODS = frozenset(
-    """view reshape t transpose permute squeeze unsqueeze narrow expand expand_as view_as flatten unflatten detach
-    diagonal select unfold as_strided swapaxes swapdims movedim ravel alias chunk split unbind tensor_split
-    contiguous requires_grad_ retain_grad share_memory_ untyped_storage storage _typed_storage untyped get_local
-    detach_ type_as
-    _local_tensor view_as_real view_as_complex""".split()
-)
+VIEW_METHODS = named(torch.VIEWS, "torch.Tensor")
 
-VIEW_FUNCTIONS = frozenset(
-    """from_dlpack view_as_real view_as_complex unsqueeze squeeze transpose permute reshape flatten chunk split narrow
-    select unbind movedim diagonal t tensor_split""".split()
-)
+VIEW_FUNCTIONS = named(torch.VIEWS, "torch") | named(cupy.EXCHANGE, "torch", edge="*")
 
 RESHAPING_METHODS = frozenset(
     """view reshape t transpose permute squeeze unsqueeze view_as flatten unflatten swapaxes swapdims movedim ravel
@@ -693,7 +682,7 @@ RESHAPING_METHODS = frozenset(
 OVERLAPPING_METHODS = frozenset("expand expand_as unfold as_strided diagonal".split())
 """Views of which two elements may be one."""
 
-PIECE_METHODS = frozenset("chunk split tensor_split".split())
+PIECE_METHODS = named(torch.VIEWS, "torch.Tensor", result=PIECES)
 """Views that have no element in common, in a tuple."""
 
 STRIDING_METHODS = frozenset(
@@ -707,13 +696,7 @@ FLATTENING_METHODS = frozenset({"flatten", "ravel"})
 OPERATOR_METHODS = frozenset("add sub mul truediv floordiv mod pow matmul lshift rshift and or xor".split())
 """``x.__add__(y)``, ``x.__radd__(y)`` and, in place, ``x.__iadd__(y)``."""
 
-ARITHMETIC_METHODS = frozenset(
-    """abs add sub mul div matmul mm bmm dot addmm sum mean std var max min amax amin argmax argmin round floor ceil
-    exp log sqrt rsqrt sin cos tanh sigmoid relu softmax log_softmax norm clamp clamp_min float half bfloat16 double
-    long int bool cumsum prod gather scatter index_select masked_fill where eq ne lt le gt ge square pow any all
-    sort topk argsort flip roll repeat tril triu type clone new_zeros new_empty new_ones new_full new_tensor
-    contiguous nonzero repeat_interleave""".split()
-)
+ARITHMETIC_METHODS = frozenset(torch.TELLING.split())
 """Methods that tensors have and little else: who is asked for one is a tensor."""
 
 CONTAINER_METHODS = frozenset(
@@ -740,11 +723,7 @@ WRITING_DOWN = frozenset(
 host, and wait.
 """
 
-METADATA_METHODS = frozenset(
-    """size dim numel element_size stride is_contiguous data_ptr nelement storage_offset get_device is_pinned
-    is_floating_point is_complex ndimension is_shared is_same_size register_hook nbytes __len__ names
-    register_post_accumulate_grad_hook has_names storage_type""".split()
-)
+METADATA_METHODS = named(torch.METADATA, "torch.Tensor")
 
 METADATA_ATTRIBUTES = frozenset("dtype layout itemsize ndim nbytes requires_grad".split())
 """Attributes of arrays that are no data, whatever else has them."""
@@ -752,29 +731,13 @@ METADATA_ATTRIBUTES = frozenset("dtype layout itemsize ndim nbytes requires_grad
 SIZE_METHODS = frozenset("size numel nelement element_size nbytes dim ndimension __len__".split())
 """Of these, those that give a number that is not negative."""
 
-OTHER_TENSOR_METHODS = frozenset(
-    """acos addbmm addcdiv addcmul addmv addr allclose amin aminmax angle argwhere asin atan atan2 baddbmm bitwise_and
-    bitwise_not bitwise_or bitwise_xor bucketize cdist cholesky clip conj copysign corrcoef cosh count_nonzero cov cross
-    cummax cummin cumprod dequantize det diag diag_embed diff digamma dist divide dsplit erf erfc erfinv exp2 expm1 fix
-    float_power fmax fmin fmod frac frexp gcd greater greater_equal hardshrink histc hsplit hypot index_add index_copy
-    index_fill index_put inner inverse isclose isfinite isinf isnan isneginf isposinf isreal kron kthvalue lcm ldexp
-    lerp less less_equal lgamma log10 log1p log2 logaddexp logcumsumexp logdet logical_and logical_not logical_or
-    logical_xor logit logsumexp masked_scatter matrix_exp matrix_power maximum median minimum mode moveaxis msort
-    multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow_copy neg negative nextafter
-    not_equal orgqr outer pinverse positive prelu put quantile rad2deg reciprocal remainder renorm resolve_conj rot90
-    scatter_add scatter_reduce sgn sign signbit sinc sinh slice_scatter slogdet stft sub subtract svd take
-    take_along_dim tan tile to_dense to_sparse trace trunc true_divide vdot vsplit xlogy""".split()
-)
+OTHER_TENSOR_METHODS = frozenset((*torch.COMPUTING.split(), "allclose", "argwhere"))
 """More of them, that other objects may have as well."""
 
-HOST_RANDOM = frozenset(
-    """random rand randn randint randrange random_sample uniform normal normalvariate gauss expovariate betavariate
-    choice choices sample shuffle permutation standard_normal getrandbits triangular exponential poisson
-    binomial""".split()
-)
+HOST_RANDOM = frozenset(python.RANDOM.split())
 """Functions of ``random`` and ``numpy.random`` that draw."""
 
-SCALAR_METHODS = frozenset("item tolist __float__ __int__ __bool__ is_nonzero".split())
+SCALAR_METHODS = named(torch.WAITS, "torch.Tensor", reads="self")
 """Give Python values: block the host on the current stream (TM-08, CS-26)."""
 
 RETURNED_ARGUMENTS = frozenset({"past_key_values", "past_key_value", "cache_params", "past_buckets_states"})
@@ -786,9 +749,7 @@ PARSING_METHODS = frozenset({"parse_args", "parse_known_args", "parse_intermixed
 GENERATING_METHODS = frozenset({"generate"})
 """Of a model that is not seen: whether there is another token the host decides when it has the last one."""
 
-BLOCKING_METHODS = frozenset(
-    "nonzero masked_select unique equal allclose argwhere unique_consecutive".split()
-)
+BLOCKING_METHODS = named(torch.WAITS, "torch.Tensor") - SCALAR_METHODS
 """Block the host on the current stream and give tensors or booleans (TM-10)."""
 
 MASKS = frozenset(
@@ -810,10 +771,13 @@ TENSOR_METHODS = (
 )
 """Methods of tensors: an object that is asked for anything else is none."""
 
-NOT_IN_PLACE = frozenset(
-    """requires_grad_ retain_grad_ share_memory_ detach_ unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_
-    as_strided_ rename_ set_""".split()
-)
+NOT_IN_PLACE = named(torch.IN_PLACE_VIEWS, "torch.Tensor") | {
+    "requires_grad_",
+    "retain_grad_",
+    "share_memory_",
+    "detach_",
+    "set_",
+}
 """Change how the values are seen, not the values."""
 
 STREAM_METHODS: dict[str, str] = {
@@ -851,16 +815,7 @@ CAPTURABLE_OPTIMIZERS = frozenset("ASGD Adadelta Adam AdamW Adamax NAdam RAdam R
 """Optimizers that keep their step counts on the host unless they are made with ``capturable=True``."""
 
 POINTER_METHODS = frozenset(
-    {
-        "copy_from_async",
-        "copy_from_device",
-        "copy_from_device_async",
-        "copy_from_host",
-        "copy_from_host_async",
-        "copy_to_host",
-        "copy_to_host_async",
-        "memset_async",
-    }
+    name for name in named(cupy.POINTERS, "cupy.cuda.MemoryPointer") if name not in ("copy_from", "memset")
 )
 """Methods that only CuPy's ``MemoryPointer`` has, the ``.data`` of an array, whatever else is known of that."""
 

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamsafe.toolchain import torch_operators
 from streamsafe.toolchain.compiler import (
     CACHE_VARIABLE,
     BuildError,
@@ -66,12 +67,17 @@ class Library:
     generate: Callable[[Torch], Mapping[str, str]] | None = None
 
 
+def _operators(torch: Torch) -> Mapping[str, str]:
+    """What operators do where their schemas do not say it."""
+    return {torch_operators.FILE: torch_operators.text()}
+
+
 def _forwarder(torch: Torch) -> Mapping[str, str]:
-    """The allocator that passes every call on: its methods differ from release to release."""
+    """Besides, the allocator that passes every call on: its methods differ from release to release."""
     if not torch.cuda:
-        return {}
+        return _operators(torch)
     forwarder = importlib.import_module("streamsafe.toolchain.torch_allocator")
-    return {"forward.inc": forwarder.text(torch.root / "include")}
+    return {**_operators(torch), "forward.inc": forwarder.text(torch.root / "include")}
 
 
 COLLECTOR = Library(
@@ -88,6 +94,7 @@ SIMULATED_DEVICE = Library(
     "simulated_device",
     units=tuple(SIMULATED / f"{name}.cpp" for name in ("streams", "memory", "kernels", "special")),
     headers=(SIMULATED,),
+    generate=_operators,
 )
 """The simulated CUDA device of a CPU build of torch."""
 

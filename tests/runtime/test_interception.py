@@ -420,9 +420,9 @@ def test_memory_is_bounded(program: Program) -> None:
     ],
 )
 def test_solver_functions_that_compute(backend: Any, name: str, computes: bool) -> None:
-    from streamsafe.runtime.cupy import library_table
+    from streamsafe.apis import cuda_libraries
 
-    assert bool(re.match(library_table.CUSOLVER_COMPUTES, name)) is computes
+    assert bool(re.match(cuda_libraries.CUSOLVER_COMPUTES, name)) is computes
 
 
 TENSORS: dict[str, Callable[[Any, Any, Any], Any]] = {

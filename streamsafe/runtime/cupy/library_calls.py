@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy
 
+from streamsafe.apis import cuda_libraries as table
+from streamsafe.apis.effects import Call
 from streamsafe.runtime.blocks import device_blocks
-from streamsafe.runtime.cupy import library_table as table
 from streamsafe.runtime.cupy import memory
 from streamsafe.runtime.cupy import touches as uses
 from streamsafe.runtime.cupy.compiled import hooks
@@ -126,7 +127,7 @@ _KNOWN = 256
 _UNKNOWN: tuple[int, list[uses.Touch], list[uses.Touch]] = (-1, [], [])
 
 
-def _raw(call: table.Call, letter: str, name: str) -> Callable[[Wrapped], Wrapped]:
+def _raw(call: Call, letter: str, name: str) -> Callable[[Wrapped], Wrapped]:
     names = call.parameters.split()
     reads, writes = call.reads.split(), call.writes.split()
     itemsize = _LETTER.get(letter, 4)
@@ -170,18 +171,15 @@ def _raw(call: table.Call, letter: str, name: str) -> Callable[[Wrapped], Wrappe
     return make
 
 
-def _typed(names: str) -> list[tuple[str, str]]:
-    """The (name, type letter) pairs that names with ``{t}`` stand for."""
-    pairs: list[tuple[str, str]] = []
-    for name in names.split():
-        letters = "sdcz" if "{t}" in name else name[:1]
-        pairs.extend((name.replace("{t}", letter), letter) for letter in letters)
-    return pairs
+def _typed(name: str) -> list[tuple[str, str]]:
+    """The (name, type letter) pairs that a name with ``{t}`` stands for."""
+    letters = "sdcz" if "{t}" in name else name[:1]
+    return [(name.replace("{t}", letter), letter) for letter in letters]
 
 
-def _patch_calls(patches: Patches, module: ModuleType, calls: Sequence[table.Call], library: str) -> None:
+def _patch_calls(patches: Patches, module: ModuleType, calls: Sequence[Call], library: str) -> None:
     for call in calls:
-        for name, letter in _typed(call.names):
+        for name, letter in _typed(call.last):
             patches.wrap(module, name, _raw(call, letter, f"{library} {name}"))
 
 
@@ -192,10 +190,10 @@ def _patch_solver(patches: Patches, module: ModuleType) -> None:
         for name in dir(module)
         if re.match(table.CUSOLVER_COMPUTES, name) and callable(getattr(module, name))
     }
-    for family, (parameters, read) in table.CUSOLVER.items():
-        for name, _ in _typed("{t}" + family):
+    for call in table.CUSOLVER:
+        for name, _ in _typed(call.last):
             others.discard(name)
-            patches.wrap(module, name, _solver(name, parameters.split(), frozenset(read.split())))
+            patches.wrap(module, name, _solver(name, call.parameters.split(), frozenset(call.reads.split())))
     for name in others:
         patches.wrap(module, name, _solver(name, [], frozenset()))
 
@@ -269,11 +267,13 @@ def _patch_nccl(patches: Patches, module: ModuleType) -> None:
     communicator = getattr(module, "NcclCommunicator", None)
     if communicator is None:
         return
-    for name, (parameters, reads, writes) in table.NCCL.items():
-        patches.wrap(communicator, name, _collective(name, parameters.split(), reads, writes))
+    for call in table.NCCL:
+        patches.wrap(communicator, call.last, _collective(call))
 
 
-def _collective(name: str, parameters: list[str], reads: str, writes: str) -> Callable[[Wrapped], Wrapped]:
+def _collective(call: Call) -> Callable[[Wrapped], Wrapped]:
+    parameters = call.parameters.split()
+
     def make(original: Wrapped) -> Wrapped:
         @wraps(original)
         def called(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -290,8 +290,8 @@ def _collective(name: str, parameters: list[str], reads: str, writes: str) -> Ca
                     whole = size * self.size() if text.endswith("@") else size
                     return [uses.of_bytes(found[0] if found else _device(), pointer, whole)]
 
-                queue = timeline_of_handle(monitor, values["stream"])
-                monitor.access(queue, touch(reads), touch(writes), f"NCCL {name}")
+                queue = timeline_of_handle(monitor, values[call.on])
+                monitor.access(queue, touch(call.reads), touch(call.writes), f"NCCL {call.last}")
             return original(self, *args, **kwargs)
 
         return called
@@ -374,15 +374,19 @@ def _array_function(
     return make if method else hooks.in_front("array_function", make, name)
 
 
+def _zero(factor: Any) -> bool:
+    return isinstance(factor, (int, float)) and factor == 0
+
+
 def _patch_tensors(patches: Patches, module: ModuleType) -> None:
-    for name, (parameters, written, factor) in table.CUTENSOR.items():
-        patches.wrap(module, name, _tensor_function(name, parameters.split(), written, factor))
+    for call in table.CUTENSOR:
+        patches.wrap(module, call.last, _tensor_function(call))
 
 
-def _tensor_function(
-    name: str, parameters: list[str], written: str, factor: str
-) -> Callable[[Wrapped], Wrapped]:
-    label = f"cuTENSOR {name.removeprefix('_try_').removesuffix('_routine')}"
+def _tensor_function(call: Call) -> Callable[[Wrapped], Wrapped]:
+    label = f"cuTENSOR {call.last.removeprefix('_try_').removesuffix('_routine')}"
+    parameters, written = call.parameters.split(), call.writes
+    operands = [(name, factor) for name, _, factor in (each.partition("?") for each in call.reads.split())]
 
     def make(original: Wrapped) -> Wrapped:
         @wraps(original)
@@ -392,8 +396,12 @@ def _tensor_function(
                 return original(*args, **kwargs)
             values = {**dict(zip(parameters, args, strict=False)), **kwargs}
             out = _arrays(values.get(written))
-            read = factor and not (isinstance(values.get(factor), (int, float)) and values[factor] == 0)
-            reads = [a for key in parameters if key != written or read for a in _arrays(values.get(key))]
+            reads = [
+                array
+                for name, factor in operands
+                if not _zero(values.get(factor))
+                for array in _arrays(values.get(name))
+            ]
             queue = timeline(monitor)
             monitor.access(queue, [uses.of_array(a) for a in reads], [uses.of_array(a) for a in out], label)
             result = original(*args, **kwargs)
@@ -529,7 +537,7 @@ def _patch_textures(patches: Patches, texture: ModuleType) -> None:
 # -- modules, now or when they are imported --------------------------------------------------------------------------
 
 
-def _calls(calls: Sequence[table.Call], library: str) -> Patch:
+def _calls(calls: Sequence[Call], library: str) -> Patch:
     return lambda patches, module: _patch_calls(patches, module, calls, library)
 
 

@@ -6,7 +6,7 @@ namespace streamsafe {
 
 // Inside a capture the host must not wait: said before CUDA loses the capture.
 inline void refuse_wait(const Operator& op, const torch::jit::Stack& stack, size_t base, const Seen& seen, uint32_t operation, uint32_t site) {
-  bool waits = op.synchronizes;
+  bool waits = op.synchronizes && (op.unless < 0 || stack[base + size_t(op.unless)].isNone());
   if (op.copy && !waits) {
     const auto& flag = op.non_blocking >= 0 ? stack[base + size_t(op.non_blocking)] : stack[base];
     const bool non_blocking = flag.isBool() && flag.toBool();

@@ -1,4 +1,5 @@
-// What an operator does to its arguments and results: from its schema, and from tables where schemas are silent or wrong.
+// What an operator does to its arguments and results: from its schema, and where schemas are silent or wrong from operators.h,
+// which streamsafe/toolchain/torch_operators.py writes into the build folder from the rows of streamsafe/apis.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <atomic>
@@ -30,7 +31,8 @@ struct Operator {
   bool makes_copy = false; // its result is the copy
   bool fresh = false;      // gives memory that it does not write
   bool collective = false;
-  bool synchronizes = false;  // the host waits for the device inside
+  bool synchronizes = false;  // the host waits for the device inside,
+  int16_t unless = -1;        // but not where this argument is given
   bool own = false;           // PyTorch's own: its kernel is no Python that calls operators
 };
 
@@ -56,8 +58,12 @@ inline const Written WRITTEN_[] = {
 #include "operators.h"
 };
 
-inline const char* const SYNCHRONIZING_[] = {
-#define SYNCHRONIZING(operator_) operator_,
+struct Synchronizing {
+  const char* name;
+  const char* unless;
+};
+inline const Synchronizing SYNCHRONIZING_[] = {
+#define SYNCHRONIZING(operator_, unless) {operator_, unless},
 #include "operators.h"
 };
 
@@ -99,10 +105,22 @@ inline bool holds_tensor(const c10::TypePtr& type) {
   return false;
 }
 
-// A collective's schema names no argument that it writes: inputs are read, everything else is written.
+// A collective's schema names no argument that it writes.
+struct Collective {
+  const char* name;
+  const char* argument;
+  Role role;
+};
+constexpr Role READ = Role::read, WRITE = Role::write, BOTH = Role::both;
+inline const Collective COLLECTIVE_[] = {
+#define COLLECTIVE(operator_, argument, role) {operator_, argument, role},
+#include "operators.h"
+};
+
+// One that is not in the table reads what is called an input, and writes the rest.
 inline Role of_collective(const std::string& name, const std::string& argument) {
-  if (starts(name, "c10d::send")) return Role::read;
-  if (starts(name, "c10d::allreduce_") || name == "c10d::reduce_") return Role::both;
+  for (const auto& each : COLLECTIVE_)
+    if (name == each.name && argument == each.argument) return each.role;
   return argument.find("input") != std::string::npos ? Role::read : Role::write;
 }
 
@@ -120,7 +138,12 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
   made->makes_copy = name == "aten::_to_copy";
   for (const auto& each : CALLED_)
     if (name == each.name) made->name = each.called;
-  made->synchronizes = among(SYNCHRONIZING_, name);
+  const char* unless = "";
+  for (const auto& each : SYNCHRONIZING_)
+    if (name == each.name) {
+      made->synchronizes = true;
+      unless = each.unless;
+    }
   made->argument_count = uint16_t(schema.arguments().size());
   made->result_count = uint16_t(schema.returns().size());
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
@@ -128,6 +151,7 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
     if (argument.name() == "non_blocking" || argument.name() == "async_op") made->non_blocking = int16_t(i);
     if (argument.name() == "device") made->device = int16_t(i);
     if (argument.name() == "generator") made->generator = int16_t(i);
+    if (argument.name() == unless) made->unless = int16_t(i);
     if (!holds_tensor(argument.type())) continue;
     const auto* alias = argument.alias_info();
     Role role = alias && alias->isWrite() ? (made->fresh ? Role::metadata : Role::write) : metadata || alias ? Role::metadata : Role::read;

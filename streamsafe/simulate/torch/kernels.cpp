@@ -228,13 +228,23 @@ void keep_before(Queue queue, const at::Tensor& written) {
 
 // -- the kernel of everything ----------------------------------------------------------------------------------------------
 
-// Operators of the CUDA build that block the host: they read a size or a value back.
-bool blocks_the_host(const c10::OperatorName& name, c10::ArrayRef<c10::IValue> arguments) {
-  static const std::unordered_set<std::string_view> always{
-      "aten::masked_select", "aten::_unique2", "aten::_unique", "aten::unique_dim", "aten::unique_consecutive",
-      "aten::unique_dim_consecutive", "aten::equal", "aten::bincount", "aten::nonzero_static"};
-  if (always.count(name.name)) return true;
-  if (name.name == "aten::repeat_interleave") return arguments.size() == 2 && arguments[1].isNone();
+struct Waiting {
+  std::string_view name, unless;
+};
+
+// Operators of the CUDA build that block the host: they read a size or a value back, unless an argument gives it.
+const Waiting WAITING[] = {
+#define SYNCHRONIZING(operator_, unless) {operator_, unless},
+#include "operators.h"
+};
+
+bool blocks_the_host(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  const c10::OperatorName& name = schema.operator_name();
+  for (const Waiting& each : WAITING) {
+    if (each.name != name.name) continue;
+    std::optional<int> given = schema.argumentIndexWithName(each.unless);
+    return !given || arguments[size_t(*given)].isNone();
+  }
   if (name.name != "aten::index_put_" && name.name != "aten::_index_put_impl_") return false;
   for (const auto& index : arguments[1].toOptionalTensorVector())  // index() itself calls nonzero() for a mask
     if (index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte)) return true;
@@ -262,7 +272,7 @@ void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(on_host, schema.name(), " has a kernel for CUDA only: it is not simulated");
   size_t count = schema.arguments().size(), first = stack->size() - count;
   Call call;
-  bool to_cpu = false, waits = blocks_the_host(op.operator_name(), c10::ArrayRef<c10::IValue>(stack->data() + first, count));
+  bool to_cpu = false, waits = blocks_the_host(schema, c10::ArrayRef<c10::IValue>(stack->data() + first, count));
   std::vector<size_t> generators;
   for (size_t i = 0; i < count; ++i) {
     c10::IValue& value = (*stack)[first + i];

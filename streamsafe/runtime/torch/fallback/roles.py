@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from enum import Enum
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
-TABLE = Path(__file__).resolve().parent.parent / "operators.h"
+from streamsafe.toolchain import torch_operators
+
 IMPLICIT, EXPLICIT = "CompositeImplicitAutograd", "CompositeExplicitAutograd"
-LINE = re.compile(r'^([A-Z]+)\("([^"]+)"(?:, "([^"]+)")?\)$')
 
 
 class Role(Enum):
@@ -75,11 +73,8 @@ class Operator(NamedTuple):
 def tables() -> dict[str, dict[str, list[str]]]:
     """The lines of ``operators.h``: by macro, then by operator, what else they say."""
     found: dict[str, dict[str, list[str]]] = defaultdict(dict)
-    for line in TABLE.read_text(encoding="utf-8").splitlines():
-        match = LINE.match(line)
-        if match is not None:
-            more = found[match[1]].setdefault(match[2], [])
-            more += [match[3]] if match[3] else []
+    for macro, operator, *more in torch_operators.lines():
+        found[macro].setdefault(operator, []).extend(more)
     return found
 
 
