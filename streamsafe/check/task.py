@@ -78,6 +78,7 @@ class Plan:
         unread: files that cannot be read, with the reason.
         looked: all files that were read, and whether they have stream code.
         count: how many files are parsed.
+        imports, digests: of all files that were read, their import statements and what stands for their contents.
     """
 
     tasks: list[Task] = field(default_factory=list)
@@ -85,6 +86,8 @@ class Plan:
     unread: list[Checked] = field(default_factory=list)
     looked: dict[str, bool] = field(default_factory=dict)
     count: int = 0
+    imports: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
 
 
 ADVICE = {"SS321": "pageable-non-blocking", "SS322": "pin-memory-then-copy"}

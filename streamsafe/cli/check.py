@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from streamsafe.check.files import COLLECT_AFTER
 from streamsafe.cli import Failure, output
 from streamsafe.cli.output import Output
 from streamsafe.cli.progress import progress
@@ -23,7 +24,6 @@ from streamsafe.project.settings import Config, ConfigError, Configs
 from streamsafe.report.formats import FORMATS
 from streamsafe.report.paths import shown
 from streamsafe.rule import SEVERITIES, Severity
-from streamsafe.static import project
 
 if TYPE_CHECKING:
     from streamsafe.findings.checking import Report
@@ -74,6 +74,7 @@ class Options:
     cache: bool
     cache_dir: str | None
     ignore_noqa: bool
+    engine: str
 
 
 def _listed(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -174,6 +175,7 @@ class _AddNoqa(click.Command):
     "--cache/--no-cache", default=True, help="Use and keep results of earlier runs in .streamsafe_cache."
 )
 @click.option("--cache-dir", metavar="DIR", help="Keep results in this folder instead.")
+@click.option("--engine", type=click.Choice(["run", "joined"]), default=checking.ENGINE, hidden=True)
 def check(**values: Any) -> NoReturn:
     """Find stream hazards in Python files, notebooks and directories (default: the working directory).
 
@@ -226,7 +228,7 @@ def _spare_the_end() -> None:
 
     Python would look through all that is left twice, a tenth to a quarter of the time of a check in one process.
     """
-    gc.set_threshold(project.COLLECT_AFTER)
+    gc.set_threshold(COLLECT_AFTER)
     atexit.register(gc.freeze)
 
 
@@ -256,6 +258,7 @@ def _once(options: Options, configs: Configs) -> int:
         options.jobs,
         os.path.abspath(options.cache_dir or here.cache_dir or checking.CACHE) if options.cache else "",
         options.ignore_noqa,
+        options.engine,
     )
     began = time.perf_counter()
     report = _check(options, request, found.files, given)

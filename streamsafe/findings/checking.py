@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from streamsafe.check.task import ADVICE
+from streamsafe.check.files import check as run_files
+from streamsafe.check.files import plan as plan_of
+from streamsafe.check.task import ADVICE, Checked, Plan
 from streamsafe.order.hazard import Confidence
 from streamsafe.project.files import File
 from streamsafe.project.settings import Config, Configs
-from streamsafe.static import project
 
 if TYPE_CHECKING:
     from streamsafe.findings.collect import Finding, Layer, Outcome, Texts
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 CACHE = ".streamsafe_cache"
 """Where results are kept between runs, in the working directory."""
+
+ENGINE = os.environ.get("STREAMSAFE_ENGINE", "joined")
+"""``run`` or ``joined``, while there are two."""
 
 Done = Callable[[int, int], None]
 """Told after each file that was analysed: how many are done, of how many."""
@@ -37,6 +41,7 @@ class Request:
         jobs: at most so many processes; 0 for as many as there are processors.
         cache: the directory in which results are kept between runs; "" for none.
         ignore_noqa: whether comments that suppress count for nothing.
+        engine: ``run`` or ``joined``, while there are two.
     """
 
     configs: Configs
@@ -48,6 +53,7 @@ class Request:
     jobs: int = 0
     cache: str = ""
     ignore_noqa: bool = False
+    engine: str = ENGINE
 
     def config_of(self, path: str) -> Config:
         """The configuration that counts for a file."""
@@ -65,15 +71,17 @@ class Report:
         notes: files, and where a limit cut the analysis of one of their functions short.
         problems: what went wrong with the cache, in one sentence each.
         cache: the directory in which results are kept between runs; "" for none.
+        stopped: whether the user has stopped it before all files were checked.
     """
 
     outcome: Outcome | None = None
     texts: Texts | None = None
-    crashes: list[project.Checked] = field(default_factory=list)
+    crashes: list[Checked] = field(default_factory=list)
     analysed: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
     cache: str = ""
+    stopped: bool = False
 
     @property
     def findings(self) -> list[Finding]:
@@ -103,8 +111,9 @@ def check(
     _check_selectors(request, files)
     report = Report(cache=request.cache)
     advice = _wants_advice(request, files)
-    plan, checked = _found(request, files, given, report.problems, done, advice)
-    report.analysed = plan.count
+    done_files = _found(request, given, files, report.problems, done, advice)
+    plan, checked = done_files.plan, done_files.checked
+    report.analysed, report.stopped = plan.count, done_files.stopped
     if not advice:
         for each in checked:  # it costs nothing to find, and rules to show
             each.conflicts = [c for c in each.conflicts if c.facts.violation not in ADVICE.values()]
@@ -133,31 +142,51 @@ def check(
     return report
 
 
+@dataclass(slots=True)
+class _Found:
+    """What came of the files.
+
+    Attributes:
+        stopped: whether the user has stopped the check before all were checked.
+    """
+
+    plan: Plan
+    checked: list[Checked]
+    stopped: bool = False
+
+
 def _found(
     request: Request,
-    files: Sequence[File],
     given: Mapping[str, bytes],
+    files: Sequence[File],
     problems: list[str],
     done: Done | None,
     advice: bool,
-) -> tuple[project.Plan, list[project.Checked]]:
+) -> _Found:
     """What was planned, and what came of the files: of an earlier check, if nothing has changed since."""
     from streamsafe.check.cache import Cache
     from streamsafe.check.runs import Run
 
     cache = Cache(request.cache) if request.cache and not given else None
-    run = Run(cache, files, request.prefilter, advice) if cache is not None else None
+    run = Run(cache, files, request.prefilter, f"{request.engine} {advice}") if cache is not None else None
     known = run.known() if run is not None else None
     if known is not None:
-        return known
-    plan = project.plan(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
+        return _Found(*known)
+    plan = plan_of(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
     kept = request.cache if run else ""
-    checked, looked = project.check(plan.tasks, request.jobs, done, plan.looked, kept, advice=advice)
-    checked = [*plan.unread, *checked]
-    if run is not None and cache is not None:
-        run.keep(plan, checked, looked)
-        problems += cache.problems
-    return plan, checked
+    if request.engine == "joined":
+        from streamsafe.static import project
+
+        checked, looked = project.check(plan.tasks, request.jobs, done, plan.looked, kept, advice=advice)
+        found = _Found(plan, [*plan.unread, *checked])
+    else:
+        results = run_files(plan, jobs=request.jobs, done=done, cache=kept, given=given, problems=problems)
+        looked = results.looked
+        found = _Found(plan, [*plan.unread, *results.checked], results.stopped)
+    if run is not None and cache is not None and not found.stopped:
+        run.keep(plan, found.checked, looked)
+        problems += [problem for problem in cache.problems if problem not in problems]
+    return found
 
 
 def _say_limits(report: Report) -> None:

@@ -25,14 +25,19 @@ def drain() -> frozenset[str]:
 
 
 def state(path: str) -> str:
-    """What a result depends on of a path: the bytes of a file, the names in a directory; "" where there is nothing."""
+    """What a result depends on of a path: the bytes of a file, the names in a directory; "" where there is nothing.
+
+    Of a module that was looked for by its name, without the end of a file's name, whether there is one.
+    """
     try:
         with open(path, "rb") as file:
             return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
     except IsADirectoryError:
         return _names(path)
     except OSError:
-        return _names(path) if os.path.isdir(path) else ""
+        if os.path.isdir(path):
+            return _names(path)
+        return "py" if os.path.exists(path + ".py") else ""
 
 
 def digest(paths: Iterable[str]) -> str:

@@ -7,99 +7,22 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from streamsafe.check import prefilter
 from streamsafe.check.cache import Cache
+from streamsafe.check.files import COLLECT_AFTER
 from streamsafe.check.processes import check_all, pool, processors
 from streamsafe.check.task import Checked, Plan, Task, syntax_error, violation
-from streamsafe.project import suppressions
 from streamsafe.project.settings import Models
 from streamsafe.static.checked import check_file, check_one
 from streamsafe.static.merging import merged
 from streamsafe.static.tree_uses import TreeUses
 
 if TYPE_CHECKING:
-    from streamsafe.project.files import File
     from streamsafe.static.index import Entry
-
-LOOKS_A_PROCESS = 1000
-"""Files to read for which a process is worth starting."""
-
-COLLECT_AFTER = 1_000_000
-"""How many new objects call for a search for unreachable cycles: an analysis leaves few."""
-
-
-def plan(
-    files: Sequence[File], given: Mapping[str, bytes], *, use_prefilter: bool = True, jobs: int = 0
-) -> Plan:
-    """Read the files and keep those worth parsing.
-
-    That a file does not parse is reported when it has stream code or is named, with and without the prefilter: a
-    Python 2 file or a template somewhere in a tree is nobody's business here.
-
-    Args:
-        files: the files to check.
-        given: the bytes of files that are not to be read from disk.
-        use_prefilter: when false, every file is analysed.
-        jobs: at most so many processes; 0 for as many as there are processors.
-    """
-    result = Plan()
-    for file, look in zip(files, _looks(files, given, jobs), strict=True):
-        if look.problem:
-            result.unread.append(Checked(file.path, [syntax_error(file.path, look.problem)]))
-            continue
-        result.looked[file.path] = look.relevant
-        if look.mentions:
-            result.mentions.add(file.path)
-        task = Task(
-            file.path,
-            look.size,
-            file.config.models,
-            analyse=look.relevant or not use_prefilter,
-            report_syntax=look.relevant or file.named,
-            data=given.get(file.path),
-        )
-        if task.analyse or task.report_syntax:
-            result.tasks.append(task)
-    result.count = len(result.tasks)
-    return result
-
-
-class _Look(NamedTuple):
-    """What the bytes of a file say."""
-
-    size: int = 0
-    relevant: bool = False
-    mentions: bool = False
-    problem: str = ""
-
-
-def _look(file: File, data: bytes | None = None) -> _Look:
-    if data is None:
-        try:
-            with open(file.path, "rb") as opened:
-                data = opened.read()
-        except OSError as error:
-            return _Look(problem=f"cannot be read: {error.strerror or error}")
-    return _Look(len(data), prefilter.relevant(data, file.config.models), suppressions.mentioned(data))
-
-
-def _looks(files: Sequence[File], given: Mapping[str, bytes], jobs: int) -> Iterable[_Look]:
-    """What the bytes of each file say; of many files, found out by several processes."""
-    jobs = min(jobs or processors(), len(files) // LOOKS_A_PROCESS)
-    if jobs > 1 and not given:
-        from concurrent.futures.process import BrokenProcessPool
-
-        try:
-            with pool(jobs) as workers:
-                return [*workers.map(_look, files, chunksize=len(files) // (4 * jobs) + 1)]
-        except BrokenProcessPool:
-            pass  # this process can do it alone
-    return (_look(file, given.get(file.path)) for file in files)
 
 
 def check(
@@ -177,7 +100,6 @@ __all__ = [
     "Task",
     "check",
     "check_one",
-    "plan",
     "pool",
     "processors",
     "syntax_error",

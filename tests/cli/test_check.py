@@ -225,7 +225,7 @@ def test_no_prefilter_and_jobs_change_nothing(
     assert len(json.loads(expected)) == 6
     assert cli("check", "--output-format", "json", "--no-prefilter").stdout == expected
     monkeypatch.setattr("streamsafe.check.processes.PARALLEL_FROM", 0)
-    monkeypatch.setattr("streamsafe.static.project.LOOKS_A_PROCESS", 2)
+    monkeypatch.setattr("streamsafe.check.files.LOOKS_A_PROCESS", 2)
     for jobs in ("1", "2", "3"):
         assert cli("check", "--output-format", "json", "--jobs", jobs).stdout == expected
 

@@ -1,0 +1,185 @@
+"""Which files of a project a file imports, by its import statements alone: what its result depends on.
+
+The machine looks a name up in the folders above the file that names it; so does this, on the text of the statements, so
+that nothing has to be parsed to know whether a result of an earlier check still holds, or who may call a file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+
+from streamsafe.project import footprint
+from streamsafe.project.packages import PROJECT_MARKS
+
+_STATEMENT = re.compile(
+    rb"^[ \t]*(?:from[ \t]+[.\w \t]+?[ \t]*\bimport\b[ \t]*(?:\([^)]*\)|(?:[^\n\\]|\\\n)*)"
+    rb"|import[ \t]+(?:[^\n\\]|\\\n)*)",
+    re.MULTILINE,
+)
+_FROM = re.compile(r"from\s+([.\s]*)([\w.]*)\s*import\b\s*\(?(.*)", re.DOTALL)
+_COMMENT = re.compile(r"#[^\n]*")
+_LIBRARIES = frozenset("torch torchvision numpy cupy cupyx cuda triton typing collections os sys".split())
+"""What is not looked for: models say what these do."""
+HIGHEST = 8
+"""How many folders above a file are looked through."""
+
+
+def statements(data: bytes) -> str:
+    """The import statements of a text, a line each or several."""
+    return "\n".join(found.decode("utf-8", "replace") for found in _STATEMENT.findall(data))
+
+
+def names(text: str) -> Iterator[tuple[int, str]]:
+    """The modules that import statements may mean: how many folders up they begin, and the dotted name.
+
+    Zero is an absolute name. Of ``from a import b`` both ``a`` and ``a.b`` may be modules.
+    """
+    for each in _STATEMENT.findall(text.encode()):
+        statement = _COMMENT.sub("", each.decode()).strip()
+        found = _FROM.match(statement)
+        if found is None:
+            for part in statement.removeprefix("import").split(","):
+                if part.split():
+                    yield 0, part.split()[0]
+            continue
+        level, module = found[1].count("."), found[2]
+        if module or level:
+            yield level, module
+        for part in found[3].rstrip(")").split(","):
+            words = part.replace("\\", " ").split()
+            if words and words[0].isidentifier():
+                yield level, f"{module}.{words[0]}" if module else words[0]
+
+
+def words(text: str) -> frozenset[str]:
+    """All names in import statements."""
+    return frozenset(part for _, name in names(text) for part in name.split("."))
+
+
+class Imports:
+    """The files that files import.
+
+    Args:
+        text: the import statements of a file.
+    """
+
+    def __init__(self, text: Callable[[str], str]) -> None:
+        self._text = text
+        self._direct: dict[str, tuple[str, ...]] = {}
+        self._heads: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._found: dict[tuple[str, str], str | None] = {}
+        self._reached: dict[str, frozenset[str]] = {}
+
+    def direct(self, path: str) -> tuple[str, ...]:
+        """The files that a file names in its import statements."""
+        known = self._direct.get(path)
+        if known is None:
+            folder = os.path.dirname(path)
+            found: dict[str, None] = {}
+            for level, name in names(self._text(path)):
+                file = self._relative(folder, level, name) if level else self._absolute(folder, name)
+                if file is not None and file != path:
+                    found[file] = None
+            known = self._direct[path] = tuple(found)
+        return known
+
+    def reached(self, path: str) -> frozenset[str]:
+        """The file and all that it imports, directly and by others."""
+        known = self._reached.get(path)
+        if known is None:
+            seen = {path}
+            todo = [path]
+            while todo:
+                for file in self.direct(todo.pop()):
+                    done = self._reached.get(file)
+                    if done is not None:
+                        seen |= done
+                    elif file not in seen:
+                        seen.add(file)
+                        todo.append(file)
+            known = self._reached[path] = frozenset(seen)
+        return known
+
+    def _relative(self, folder: str, level: int, name: str) -> str | None:
+        for _ in range(level - 1):
+            folder = os.path.dirname(folder)
+        key = (folder, "." + name)
+        if key not in self._found:
+            footprint.note(os.path.join(folder, name.partition(".")[0]) if name else folder)
+            self._found[key] = _module(folder, name)
+        return self._found[key]
+
+    def _absolute(self, folder: str, name: str) -> str | None:
+        head = name.partition(".")[0]
+        if head in _LIBRARIES:
+            return None
+        key = (folder, name)
+        if key not in self._found:
+            places = (_module(place, name) for place in self._with_head(folder, head))
+            self._found[key] = next((place for place in places if place is not None), None)
+        return self._found[key]
+
+    def _with_head(self, folder: str, head: str) -> tuple[str, ...]:
+        """The folders above a file that hold a module or a package of a name."""
+        key = (folder, head)
+        known = self._heads.get(key)
+        if known is None:
+            here = os.path.join(folder, head)
+            footprint.note(here)
+            own = (folder,) if os.path.exists(here + ".py") or os.path.isdir(here) else ()
+            up = os.path.dirname(folder)
+            above = self._with_head(up, head) if up != folder and not _is_root(folder) else ()
+            known = self._heads[key] = (*own, *above)[:HIGHEST]
+        return known
+
+
+_roots: dict[str, bool] = {}
+
+
+def _is_root(folder: str) -> bool:
+    known = _roots.get(folder)
+    if known is None:
+        known = _roots[folder] = any(os.path.exists(os.path.join(folder, mark)) for mark in PROJECT_MARKS)
+    return known
+
+
+def _module(folder: str, name: str) -> str | None:
+    """The file of a module below a folder; of no name, the folder's own."""
+    place = os.path.join(folder, *name.split(".")) if name else folder
+    for path in (
+        (place + ".py", os.path.join(place, "__init__.py")) if name else (os.path.join(place, "__init__.py"),)
+    ):
+        if os.path.exists(path):
+            return path
+    return None
+
+
+def exported(
+    data: bytes, marks: Callable[[bytes], bool], used: frozenset[str] = frozenset()
+) -> frozenset[str]:
+    """The functions and classes at the top of a file that others call for what they do with streams.
+
+    Args:
+        data: the file.
+        marks: whether a text names streams.
+        used: names of other files that do.
+
+    Returns:
+        Those whose text names streams or one of these names, or that use such a one of the file.
+    """
+    texts: dict[str, bytes] = {}
+    for found in _DEFINITION.finditer(data):
+        texts[found[1].decode()] = found[0]
+    inside = {name: frozenset(map(bytes.decode, _WORD.findall(text))) for name, text in texts.items()}
+    own = {name for name, text in texts.items() if marks(text) or inside[name] & used}
+    while more := {name for name, words_ in inside.items() if words_ & own} - own:
+        own |= more
+    return frozenset(own)
+
+
+_DEFINITION = re.compile(
+    rb"^(?:async[ ]def|def|class)[ ]+([A-Za-z_]\w*)[^\n]*\n(?:[ \t#)][^\n]*\n|\n)*", re.MULTILINE
+)
+_WORD = re.compile(rb"[A-Za-z_]\w*")
