@@ -7,6 +7,8 @@ import os
 import click
 
 from streamsafe.cli import Failure, output
+from streamsafe.order.hazard import CONFIDENCES, Confidence
+from streamsafe.project.settings import ConfigError, Configs
 
 
 class _LikePython(click.Command):
@@ -57,6 +59,25 @@ class _LikePython(click.Command):
     metavar="CODE[:FILE[::FUNCTION]]",
     help="Do not report a rule, at all or in this place.",
 )
+@click.option(
+    "--suppressions", metavar="FILE", help="Do not report what this file lists [default: of the settings]."
+)
+@click.option(
+    "--write-suppressions",
+    metavar="FILE",
+    help="Write a file that suppresses all that is found, for --suppressions; the run does not fail of it.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(CONFIDENCES),
+    help="The least confidence of a hazard that makes the run fail [default: possible].",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show the first N hazards, and count the others [default: all].",
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
     module: str | None,
@@ -70,6 +91,10 @@ def run(
     perturb: bool,
     threads: bool,
     ignore: tuple[str, ...],
+    suppressions: str | None,
+    write_suppressions: str | None,
+    fail_on: Confidence | None,
+    limit: int | None,
     arguments: tuple[str, ...],
 ) -> None:
     """Run SCRIPT, or a module, under the sanitizer. What it finds goes to standard error, or to --output-file.
@@ -85,6 +110,10 @@ def run(
         raise click.UsageError("name a script, or a module with -m")
     if devices is not None and not simulate:
         raise click.UsageError("--devices needs --simulate")
+    try:
+        settings = Configs().of_directory(os.getcwd()).run
+    except ConfigError as error:
+        raise Failure(str(error)) from error
     to, format_ = output.report(report, output_format, output_file)
     to, trace = to and own(to), trace and own(trace)
     target = module if module is not None else arguments[0]
@@ -102,6 +131,10 @@ def run(
                 perturb=perturb,
                 threads=threads,
                 ignore=ignore,
+                suppressions=suppressions or settings.suppressions,
+                write_suppressions=write_suppressions or "",
+                fail_on=fail_on or settings.fail_on,
+                limit=limit or settings.limit,
             )
         )
     except (LaunchError, ValueError) as error:

@@ -37,6 +37,7 @@ KEYS = (
     "output-format",
     "cache-dir",
     "required-version",
+    "run",
     "models",
 )
 """The keys of the table."""
@@ -82,6 +83,21 @@ class Model:
     returns: str = "unknown"
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`[tool.streamsafe.run]`: how programs and tests are watched.
+
+    Attributes:
+        suppressions: a suppression file (an absolute path); "" for none.
+        fail_on: the least confidence of a hazard that makes a run fail.
+        limit: how many hazards are shown; 0 for all.
+    """
+
+    suppressions: str = ""
+    fail_on: Confidence = "possible"
+    limit: int = 0
+
+
 Models = Mapping[str, Model]
 """Models by the dotted name of what they describe, as it is imported: ``mylib.streams.copy_async``."""
 
@@ -105,6 +121,7 @@ class Config:
         severity: the least severity that is shown.
         rule_severity: (selector, severity) pairs: the severity of these rules, instead of their own.
         output_format: the format of the output where the command line names none; "" for the usual one.
+        run: how programs and tests are watched.
         cache_dir: the folder in which results are kept (an absolute path); "" for the usual one.
     """
 
@@ -125,6 +142,7 @@ class Config:
     rule_severity: tuple[tuple[str, Severity], ...] = ()
     output_format: str = ""
     cache_dir: str = ""
+    run: Run = field(default_factory=Run)
     models: Models = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,6 +165,11 @@ class Config:
             "rule-severity": dict(self.rule_severity),
             "output-format": self.output_format or None,
             "cache-dir": self.cache_dir or None,
+            "run": {
+                "suppressions": self.run.suppressions or None,
+                "fail-on": self.run.fail_on,
+                "limit": self.run.limit or None,
+            },
             "models": {
                 name: {item.name: getattr(model, item.name) for item in fields(Model)}
                 for name, model in sorted(self.models.items())
@@ -376,6 +399,7 @@ def parse(table: Any, path: str | None) -> Config:
         rule_severity=_choices(table, "rule-severity", SEVERITIES, where),
         output_format=_string(table, "output-format", where),
         cache_dir=os.path.join(root, cache) if cache else "",
+        run=_run(_table(table.get("run", {}), f"{where}.run"), f"{where}.run", root),
         models={name: _model(entry, f'{where}.models."{name}"') for name, entry in models.items()},
     )
 
@@ -409,6 +433,16 @@ def _choices(table: dict[str, Any], key: str, allowed: tuple[str, ...], where: s
     for name, value in entries.items():
         _one_of(value, allowed, f"{where}.{key}.{name!r}")
     return tuple(entries.items())
+
+
+def _run(table: dict[str, Any], where: str, root: str) -> Run:
+    _no_others(table, ("suppressions", "fail-on", "limit"), where)
+    file = os.path.expanduser(_string(table, "suppressions", where))
+    fail_on, limit = table.get("fail-on", "possible"), table.get("limit", 0)
+    _one_of(fail_on, CONFIDENCES, f"{where}.fail-on")
+    if type(limit) is not int or limit < 0:
+        raise ConfigError(f"{where}.limit: must be a number, 0 for all")
+    return Run(os.path.join(root, file) if file else "", fail_on, limit)
 
 
 def _model(entry: Any, where: str) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import fnmatch
 import inspect
 import linecache
@@ -22,23 +23,46 @@ _CODE = re.compile(r"[A-Z]{2,}[0-9]{0,3}")
 
 @dataclass(frozen=True)
 class Allowance:
-    """What is not reported: hazards that have one of the codes, in a file and in a function.
+    """What is not reported: hazards of which all that is named fits. Every name is a glob pattern, or None for any.
 
     Attributes:
         codes: codes or beginnings of codes; empty means all.
-        file: a glob pattern for the path of either access, or None.
-        function: the name of a function on either access's stack, or None.
+        file: the path of a frame on either access's stack.
+        function: the name of that frame's function, whole or without its class.
+        module: the dotted name of the module that the frame's file is; of the file's path as much counts as is given.
+        operation: what either access calls.
+        memory: the name of the memory.
+        reason: why it is not reported.
+        expires: the last day on which it counts.
+        source: where it is written, for the summary; "" where it is not in a file.
     """
 
     codes: tuple[str, ...] = ()
     file: str | None = None
     function: str | None = None
+    module: str | None = None
+    operation: str | None = None
+    memory: str | None = None
+    reason: str = ""
+    expires: datetime.date | None = None
+    source: str = ""
+
+    @property
+    def expired(self) -> bool:
+        """Whether its last day is over."""
+        return self.expires is not None and datetime.date.today() > self.expires
 
     def covers(self, hazard: Hazard) -> bool:
         """Whether the hazard is one of these."""
         if self.codes and not any(hazard.code.startswith(code) for code in self.codes):
             return False
-        if self.file is None and self.function is None:
+        if self.memory is not None and not fnmatch.fnmatchcase(hazard.memory.name, self.memory):
+            return False
+        if self.operation is not None and not any(
+            fnmatch.fnmatchcase(access.operation, self.operation) for access in accesses(hazard)
+        ):
+            return False
+        if self.file is None and self.function is None and self.module is None:
             return True
         return any(self._place(frame) for access in accesses(hazard) for frame in access.stack)
 
@@ -47,7 +71,17 @@ class Allowance:
             path = frame.filename.replace("\\", "/")
             if not (fnmatch.fnmatch(path, self.file) or fnmatch.fnmatch(path, f"*/{self.file}")):
                 return False
-        return self.function is None or self.function in (frame.function, frame.function.rsplit(".", 1)[-1])
+        if self.module is not None and not _in_module(frame.filename, self.module):
+            return False
+        names = (frame.function, frame.function.rsplit(".", 1)[-1])
+        return self.function is None or any(fnmatch.fnmatchcase(name, self.function) for name in names)
+
+
+def _in_module(filename: str, pattern: str) -> bool:
+    """Whether a file is a module of this name: ``src/mylib/metrics.py`` is ``mylib.metrics`` and ``metrics``."""
+    path = filename.replace("\\", "/").removesuffix(".py").removesuffix("/__init__")
+    parts = path.split("/")
+    return any(fnmatch.fnmatchcase(".".join(parts[at:]), pattern) for at in range(len(parts)))
 
 
 def parse_allowance(text: str) -> Allowance:
@@ -61,12 +95,12 @@ def parse_allowance(text: str) -> Allowance:
     code = code.strip().upper()
     if code == "ALL":
         return Allowance((), file or None, function or None)
-    if not _names_rules(code):
+    if not names_rules(code):
         raise ValueError(f"{text!r} names no code: write SS101, SS101:path/*.py or SS101:path/*.py::function")
     return Allowance((code,), file or None, function or None)
 
 
-def _names_rules(code: str) -> bool:
+def names_rules(code: str) -> bool:
     """Whether some rule has this code, or one that begins so."""
     from streamsafe.registry import all_rules
 
@@ -102,7 +136,7 @@ class allow:
     def __init__(self, *codes: str, file: str | None = None, function: str | None = None) -> None:
         upper = tuple(code.upper() for code in codes)
         for given, code in zip(codes, upper, strict=True):
-            if not _names_rules(code):
+            if not names_rules(code):
                 raise ValueError(f"{given!r} names no code: write SS101, or SS1 for all that begin so")
         self._allowance = Allowance(upper, file, function)
 
@@ -135,11 +169,15 @@ class allow:
         return allowed  # type: ignore[return-value]
 
 
-def suppressed(hazard: Hazard, allowances: Iterable[Allowance]) -> bool:
-    """Whether an allowance, an ``allow`` block of this thread, or a comment on either access's line covers it."""
-    if any(allowance.covers(hazard) for allowance in (*allowances, *_allowed.stack)):
-        return True
+def any_comment(hazard: Hazard) -> bool:
+    """Whether a comment on either access's line covers a hazard."""
     return any(access.stack and commented(access.stack[0], hazard) for access in accesses(hazard))
+
+
+def covering(hazard: Hazard, allowances: Iterable[Allowance]) -> Allowance | None:
+    """The first of these, or of the ``allow`` blocks of this thread, that covers a hazard and has not expired."""
+    every = (*allowances, *_allowed.stack)
+    return next((each for each in every if not each.expired and each.covers(hazard)), None)
 
 
 def accesses(hazard: Hazard) -> tuple[Access, ...]:

@@ -19,12 +19,13 @@ from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, NoReturn, TextIO
 from weakref import ref
 
-from streamsafe.order.hazard import Hazard
+from streamsafe.order.hazard import CONFIDENCES, Confidence, Hazard
 from streamsafe.report.file import ReportError, ReportFile, written
 from streamsafe.report.formats import MACHINE
 from streamsafe.report.run_time import place_of, show
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.session import MODES, Mode, Session, StreamHazardError, sanitize
+from streamsafe.runtime.suppressions import SuppressionError, write
 
 if TYPE_CHECKING:
     from streamsafe.simulate.install import Simulations
@@ -65,6 +66,10 @@ class Launch:
         perturb: delay one side of each hazard that a first run finds.
         threads: one clock for each host thread.
         ignore: what is not reported.
+        suppressions: a suppression file; "" for none.
+        write_suppressions: where to write a file that suppresses what is found; "" for nowhere.
+        fail_on: the least confidence of a hazard that makes the run fail.
+        limit: show so many hazards; 0 for all.
     """
 
     target: str
@@ -78,6 +83,10 @@ class Launch:
     perturb: bool = False
     threads: bool = False
     ignore: tuple[str, ...] = ()
+    suppressions: str = ""
+    write_suppressions: str = ""
+    fail_on: Confidence = "possible"
+    limit: int = 0
     delays: frozenset[tuple[str, int]] = field(default=frozenset())
 
 
@@ -86,6 +95,7 @@ def launch(what: Launch) -> int:
 
     Returns:
         the program's own status when it is not 0, else 1 when hazards were found, also when it caught them, else 0.
+        Where suppressions are written for what is found, its own.
 
     Raises:
         LaunchError: no such script or module, no CuPy for the simulated runtime, or a file that cannot be written.
@@ -99,12 +109,21 @@ def launch(what: Launch) -> int:
         if trace is not None:
             os.register_at_fork(before=partial(_flush, ref(trace)))
         report = _report_file(what) if what.report and what.report != "-" else None
-        manager = sanitize(what.mode, threads=what.threads, ignore=what.ignore, trace=trace)
         try:
+            manager = sanitize(
+                what.mode,
+                threads=what.threads,
+                ignore=what.ignore,
+                suppressions=what.suppressions,
+                limit=what.limit,
+                trace=trace,
+            )
             session = manager.__enter__()
-        except (ImportError, RuntimeError) as error:
+        except (ImportError, RuntimeError, SuppressionError) as error:
             raise LaunchError(str(error)) from error
         verdict = _Verdict(manager, session, report, trace, simulation)
+        verdict.fail_on = what.fail_on
+        verdict.suppressions = what.write_suppressions
         verdict.format = what.report_format if what.report == "-" else "full"
         with verdict.at_os_exit():
             if delays:
@@ -142,6 +161,8 @@ class _Verdict:
         self._pid = os.getpid()
         self._errors = sys.stderr
         self.format = "full"
+        self.fail_on: Confidence = "possible"
+        self.suppressions = ""
         self._shown: list[tuple[Hazard, str]] = []
         session.found = self._found
 
@@ -190,7 +211,24 @@ class _Verdict:
                 self._report.finish(session.hazards)
             except ReportError as error:
                 raise LaunchError(str(error)) from error
-        return status or (1 if session.hazards else 0)
+        if self.suppressions:
+            self._write_suppressions()
+            return status
+        least = CONFIDENCES.index(self.fail_on)
+        failing = any(CONFIDENCES.index(hazard.confidence) <= least for hazard in session.hazards)
+        return status or int(failing)
+
+    def _write_suppressions(self) -> None:
+        try:
+            count = write(self.suppressions, self._session.hazards)
+        except SuppressionError as error:
+            raise LaunchError(str(error)) from error
+        plural = "" if count == 1 else "s"
+        self._print(
+            lambda: print(
+                f"streamsafe: wrote {count} suppression{plural} to {self.suppressions}", file=self._errors
+            )
+        )
 
     def _since(self) -> Iterator[str]:
         """What was not known yet when a hazard was shown."""

@@ -7,7 +7,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import wraps
 from types import TracebackType
@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from streamsafe.order.hazard import Conflict, Hazard
 from streamsafe.report.run_time import describe, frame_of
-from streamsafe.runtime.allow import Allowance, identity, parse_allowance, suppressed
+from streamsafe.runtime.allow import Allowance, any_comment, covering, identity, parse_allowance
 from streamsafe.runtime.patches import Patches
 
 Mode = Literal["raise", "warn", "collect"]
@@ -51,6 +51,8 @@ class Session:
         mode: ``raise``, ``warn`` or ``collect``.
         hazards: each hazard once, in the order in which they were found; ``count`` says how often.
         suppressed: how many hazards a comment, an allowance or ``allow`` covered.
+        limit: so many hazards are kept; 0 for all.
+        beyond: how many more there were.
         notes: what the session could not see, in sentences.
         raised: the hazards that this session raised, or was to raise: a program that catches them has them still.
         complete: false for a trace that was not written to its end.
@@ -58,10 +60,13 @@ class Session:
         found: called with each new hazard.
     """
 
-    def __init__(self, mode: Mode = "raise", allowances: Iterable[Allowance] = ()) -> None:
+    def __init__(self, mode: Mode = "raise", allowances: Iterable[Allowance] = (), limit: int = 0) -> None:
         self.mode: Mode = mode
         self.hazards: list[Hazard] = []
         self.suppressed = 0
+        self.limit = limit
+        self.beyond = 0
+        self._used: Counter[Allowance] = Counter()
         self.notes: list[str] = []
         self.allowances = tuple(allowances)
         self._known: dict[tuple[object, ...], Hazard] = {}
@@ -81,8 +86,14 @@ class Session:
         if known is not None:
             known.count += 1
             return None
-        if suppressible and suppressed(hazard, self.allowances):
-            self.suppressed += 1
+        if suppressible:
+            allowance = covering(hazard, self.allowances)
+            if allowance is not None or any_comment(hazard):
+                self.suppressed += 1
+                self._used.update([] if allowance is None else [allowance])
+                return None
+        if self.limit and len(self.hazards) >= self.limit:
+            self.beyond += 1
             return None
         self._known[key] = hazard
         self.hazards.append(hazard)
@@ -139,7 +150,23 @@ class Session:
             text = "no hazards"
         if self.suppressed:
             text += f", {self.suppressed} suppressed"
+        notes += self._of_suppressions()
         return "\n".join([f"streamsafe: {text}", *(f"streamsafe: note: {note}" for note in notes)])
+
+    def _of_suppressions(self) -> Iterator[str]:
+        """What the suppressions of a file have done, and which of them do nothing."""
+        if self.beyond:
+            yield f"the limit of {self.limit} is reached: {self.beyond} more were found and are not shown"
+        for each in self.allowances:
+            if not each.source:
+                continue
+            reason = f" ({each.reason})" if each.reason else ""
+            if each.expired:
+                yield f"{each.source}{reason} expired on {each.expires}: it suppresses nothing"
+            elif self._used[each]:
+                yield f"{each.source}{reason} suppressed {self._used[each]}"
+            else:
+                yield f"{each.source}{reason} is unused: nothing that was found fits it"
 
     def _counted(self) -> str:
         total = sum(hazard.count for hazard in self.hazards)
@@ -191,10 +218,13 @@ class sanitize:
             them another type while the session lasts, searches all objects when it begins, and from Python 3.12 on
             looks at lines that assign to elements, which slows all code down.
         ignore: what is not reported: ``CODE``, ``CODE:FILE`` or ``CODE:FILE::FUNCTION``.
+        suppressions: a suppression file (docs/guides/silence.md); "" for none.
+        limit: keep so many hazards, and count the others; 0 for all.
         trace: a text file that the session is recorded in; that of a session inside another stays empty.
 
     Raises:
         ValueError: an unknown mode or ``host``, or an ``ignore`` entry that names no code.
+        SuppressionError: the suppression file cannot be read, or an entry means nothing.
         RuntimeError: on entering: CuPy's version is not supported, or the current stream is being captured.
     """
 
@@ -205,6 +235,8 @@ class sanitize:
         threads: bool = False,
         host: Host = True,
         ignore: Iterable[str] = (),
+        suppressions: str = "",
+        limit: int = 0,
         trace: Any = None,
     ) -> None:
         if callable(mode):
@@ -218,12 +250,17 @@ class sanitize:
         self._host = host
         self._trace = trace
         self._allowances = tuple(parse_allowance(text) for text in ignore)
+        if suppressions:
+            from streamsafe.runtime.suppressions import load
+
+            self._allowances += load(suppressions)
+        self._limit = limit
         self._open: list[Session] = []
 
     def __enter__(self) -> Session:
         from streamsafe.runtime.opening import enter
 
-        session = Session(self.mode, self._allowances)
+        session = Session(self.mode, self._allowances, self._limit)
         enter(session, threads=self._threads, host=self._host, trace=self._trace)
         self._open.append(session)
         return session
