@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from streamsafe.check import prefilter
 from streamsafe.check.entries import check_module
+from streamsafe.check.modules import Project
 from streamsafe.check.report import conflict_of
-from streamsafe.check.source import CLOCKS, DEVICE, SECOND, Project
 from streamsafe.order.hazard import CONFIDENCES, Conflict, Span
 from streamsafe.project.settings import Models
 from streamsafe.project.text import SourceError, read
@@ -73,7 +74,7 @@ class Files:
     @staticmethod
     def relevant(data: bytes) -> bool:
         """Whether a file with these bytes can show anything: a second stream or a clock, and a device."""
-        return bool((SECOND.search(data) or CLOCKS.search(data)) and DEVICE.search(data))
+        return prefilter.relevant(data)
 
     def run(self, path: str) -> Run:
         """Run one file. Raises what a fault of the machine raises; a file that is no Python is told in the result."""
@@ -109,7 +110,7 @@ class Files:
             result.notes.append(f"{found.cut} of {found.paths} paths were not run to their end")
         result.entered = sorted(
             {
-                (function.module.path, function.node.lineno, function.node.end_lineno)
+                (function.module.path, function.node.lineno, function.node.end_lineno or function.node.lineno)
                 for function in found.entered
                 if function.module.path != path
             }

@@ -60,3 +60,12 @@ class Trail:
             if step.what == "enters" and step.stream is stream:
                 found = step
         return found
+
+
+def decision_text(s: ast.stmt, value: bool) -> str:
+    """What a path has taken for true or false, in words."""
+    test = getattr(s, "test", None)
+    text = ast.unparse(test) if isinstance(test, ast.expr) else ""
+    if not text or len(text) > 60:
+        return "the other branch is taken"
+    return f"`{text}` is taken" if value else f"`{text}` is not taken"

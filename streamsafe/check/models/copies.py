@@ -282,7 +282,7 @@ class Copies(Tensors):
                 self.m.maybe_released(old, s)
             elif index is not None and owner.items:
                 memo = self.m.likes
-                memo[("elem", id(owner), self.m.key(index))] = v
+                memo[("elem", self.m.uid(owner), self.m.key(index))] = v
             return
         if isinstance(owner, Obj):
             setter = owner.cls.method("__setitem__")

@@ -89,7 +89,7 @@ class Streams(Copies):
 
     def record(self, ev: Event, t: Timeline, n: Node) -> None:
         self.tick()
-        for e in self.m.among_others.pop(id(ev), ()):
+        for e in self.m.among_others.pop(self.m.uid(ev), ()):
             e.unknown = True
         if ev.timing:
             self.order.enqueue(t)

@@ -1,0 +1,276 @@
+"""Calls: what is called with what, functions, classes and generators."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from .relevance import Relevance
+from .source import Class
+from .state import MAX_DEPTH, Frame, Returned, State, StopGenerator
+from .values import NONE, Cls, Func, Gen, Lib, Map, Obj, Partial, Seq, Tensor, V
+
+_WAITING_FOR_A_TIME = frozenset(
+    "time.sleep builtins.max builtins.min asyncio.sleep builtins.round builtins.int builtins.float".split()
+)
+"""Calls that a measured time does not leave the program by."""
+_KERNELS = ("triton.jit", "cuda.jit", "jit.rawkernel", "cute.jit", "cute.kernel")
+
+
+class Calls:
+    """Calls functions and classes of the tree."""
+
+    def __init__(self, state: State) -> None:
+        self.m = state
+        self.relevance = Relevance(state)
+
+    def table(self) -> dict[type[ast.AST], Callable[[Any], V]]:
+        """What evaluates each kind of expression."""
+        return {ast.Call: self.eval_call, ast.Yield: self.eval_yield, ast.YieldFrom: self.eval_yieldfrom}
+
+    def eval_call(self, n: ast.Call) -> V:
+        self.m.step()
+        if _is_super(n):
+            return self.m.fresh("super", "super")
+        if isinstance(n.func, ast.Attribute) and _is_super(n.func.value):
+            return self._super_call(n, n.func.attr)
+        callee = self.m.eval(n.func)
+        args: list[V] = []
+        self.m.walked.append(Seq(args))
+        try:
+            kwargs = self._arguments(n, args)
+            if self.m.measured and not (isinstance(callee, Lib) and callee.name in _WAITING_FOR_A_TIME):
+                for v in (*args, *kwargs.values()):
+                    self.m.library.reported(v)
+            return self.call_value(callee, args, kwargs, n)
+        finally:
+            self.m.walked.pop()
+
+    def _arguments(self, n: ast.Call, args: list[V]) -> dict[str, V]:
+        """Evaluate the arguments of a call: those by place are put into ``args``."""
+        for a in n.args:
+            if isinstance(a, ast.Starred):
+                v = self.m.eval(a.value)
+                if isinstance(v, Seq):
+                    args += v.items
+                else:
+                    args.append(
+                        self.m.sym(self.m.vn(("star", self.m.key(v))), getattr(v, "text", "args"))
+                        if not isinstance(v, Tensor)
+                        else v
+                    )
+            else:
+                args.append(self.m.eval(a))
+        kwargs = {}
+        for k in n.keywords:
+            v = self.m.eval(k.value)
+            if k.arg is not None:
+                kwargs[k.arg] = v
+            elif isinstance(v, Map):
+                for kk, vv in v.items.items():
+                    if kk[0] == "c" and isinstance(kk[2], str):
+                        kwargs[kk[2]] = vv
+        return kwargs
+
+    def _super_call(self, n: ast.Call, name: str) -> V:
+        f = self.m.frame.function
+        args = [self.m.eval(a) for a in n.args if not isinstance(a, ast.Starred)]
+        kwargs = {k.arg: self.m.eval(k.value) for k in n.keywords if k.arg}
+        self_ = self.m.frame.env.get("self")
+        if f is not None and f.cls is not None and isinstance(self_, Obj):
+            for c in f.cls.mro()[1:]:
+                m = c.methods.get(name)
+                if m is not None:
+                    return self.call_function(Func(m, self_), args, kwargs, n)
+        return self.m.fresh("super()." + name)
+
+    def call_value(self, callee: V, args: list[V], kwargs: dict[str, V], n: ast.AST) -> V:
+        if isinstance(callee, Func):
+            return self.call_function(callee, args, kwargs, n)
+        if isinstance(callee, Cls):
+            return self._construct(callee.cls, args, kwargs, n)
+        if isinstance(callee, Partial):
+            return self.call_value(callee.func, [*callee.args, *args], {**callee.kwargs, **kwargs}, n)
+        if isinstance(callee, Lib):
+            return self.m.library.call(callee.name, args, kwargs, n)
+        if isinstance(callee, Obj):
+            m = callee.cls.method("forward") if callee.cls.is_module() else callee.cls.method("__call__")
+            m = m or callee.cls.method("__call__") or callee.cls.method("forward")
+            if m is not None:
+                self.m.library.module_runs(callee)
+                return self.call_function(Func(m, callee), args, kwargs, n)
+        return self.m.library.call_unknown(callee, args, kwargs, n)
+
+    def _construct(self, c: Class, args: list[V], kwargs: dict[str, V], n: ast.AST) -> V:
+        if any(
+            b.endswith(("NamedTuple", "Enum", "IntEnum", "TypedDict", "Exception", "Error")) for b in c.bases
+        ):
+            o = Obj(c, self.m.vn(("new", len(self.m.vns))), c.name)
+            for name, v in [*zip(c.declared, args, strict=False), *kwargs.items()]:
+                o.fields[name] = v
+            return o
+        o = Obj(c, self.m.vn(("new", len(self.m.vns))), c.name[:1].lower() + c.name[1:])
+        init = c.method("__init__")
+        if init is not None:
+            if init.strong or self.m.depth < 3:
+                self.call_function(Func(init, o), args, kwargs, n, force=True)
+        else:
+            names = [name for k in reversed(c.mro()) for name in k.declared]
+            for name, v in [*zip(names, args, strict=False), *kwargs.items()]:
+                o.fields[name] = v
+            post = c.method("__post_init__")
+            if post is not None:
+                self.call_function(Func(post, o), [], {}, n, force=True)
+        return o
+
+    def call_function(
+        self, f: Func, args: list[V], kwargs: dict[str, V], n: ast.AST, force: bool = False
+    ) -> V:
+        fn = f.function
+        if fn.cls is not None and fn.cls.is_autograd() and fn.name == "apply":
+            return self.m.library.opaque(f, args, kwargs, n)
+        if any(d.endswith(_KERNELS) or d == "jit" for d in fn.decorators):
+            return self.m.library.kernel(f, args, kwargs, n)
+        if fn.generator:
+            return Gen(f, args, kwargs)
+        deep = self.m.depth >= MAX_DEPTH or sum(1 for fr in self.m.frames if fr.function is fn) >= 2
+        if isinstance(fn.node, ast.Lambda):
+            force = True
+        strong = force or self.relevance.matters(fn, args, kwargs)
+        if deep or not strong:
+            return self.m.library.opaque(f, args, kwargs, n, unseen=deep and strong)
+        key = self._memo_key(f, args, kwargs)
+        if key in self.m.memo:
+            return self.m.memo[key]
+        env = self._bind(f, args, kwargs)
+        self.m.entered.add(fn)
+        frame = Frame(fn.module, fn, env, f.closure)
+        frame.call = n
+        self.m.frames.append(frame)
+        self.m.depth += 1
+        try:
+            if isinstance(fn.node, ast.Lambda):
+                raise Returned(self.m.eval(fn.node.body))
+            self.m.body(fn.body)
+            result: V = NONE
+        except Returned as r:
+            result = r.value
+        finally:
+            self.m.depth -= 1
+            self.m.frames.pop()
+        self.m.trail.add(self.m.seq, "returns", f"`{fn.name}()` returns", self.m.site(n))
+        if self.m.captured:
+            self.m.lost(
+                n, frame, [result, *args, *kwargs.values(), *([f.self_] if f.self_ is not None else [])]
+            )
+        self.m.left(n)
+        if key is not None:
+            self.m.memo[key] = result
+        return self.m.library.stamp(result) if self.m.graphs else result
+
+    def _memo_key(self, f: Func, args: list[V], kwargs: dict[str, V]) -> Any:
+        """What a memoized function knows a call by."""
+        if not any(d.rpartition(".")[2] in ("lru_cache", "cache") for d in f.function.decorators):
+            return None
+        return (
+            f.function,
+            *(self.m.key(v) for v in args),
+            *((k, self.m.key(v)) for k, v in sorted(kwargs.items())),
+        )
+
+    def _bind(self, f: Func, args: list[V], kwargs: dict[str, V]) -> dict[str, V]:
+        a = f.function.node.args
+        env: dict[str, V] = {}
+        values = list(args)
+        if f.self_ is not None:
+            values.insert(0, f.self_)
+        names = [*a.posonlyargs, *a.args]
+        defaults = [None] * (len(names) - len(a.defaults)) + list(a.defaults)
+        for i, (p, d) in enumerate(zip(names, defaults, strict=False)):
+            if i < len(values):
+                env[p.arg] = values[i]
+            elif p.arg in kwargs:
+                env[p.arg] = kwargs[p.arg]
+            elif d is not None:
+                env[p.arg] = self.m.eval_in(f.function.module, d)
+            else:
+                env[p.arg] = self.m.fresh(p.arg, "param")
+        if a.vararg is not None:
+            env[a.vararg.arg] = Seq(values[len(names) :], "tuple", False)
+        for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=False):
+            if p.arg in kwargs:
+                env[p.arg] = kwargs[p.arg]
+            elif d is not None:
+                env[p.arg] = self.m.eval_in(f.function.module, d)
+            else:
+                env[p.arg] = self.m.fresh(p.arg, "param")
+        if a.kwarg is not None:
+            known = {p.arg for p in (*names, *a.kwonlyargs)}
+            env[a.kwarg.arg] = Map(
+                {("c", "str", k): v for k, v in kwargs.items() if k not in known},
+                self.m.vn(("kw", len(self.m.vns))),
+            )
+        return env
+
+    def run_generator(self, g: Gen, on_yield: Callable[[V], V | None], n: ast.AST) -> V:
+        """Run the body of a generator; what it yields goes to its consumer at once."""
+        fn = g.func.function
+        if self.m.depth >= MAX_DEPTH:
+            on_yield(self.m.fresh("yielded"))
+            return NONE
+        frame = Frame(fn.module, fn, self._bind(g.func, g.args, g.kwargs), g.func.closure)
+        outer = list(self.m.frames)
+        count = [0]
+
+        def at_yield(v: V) -> V:
+            count[0] += 1
+            if count[0] > 4:
+                raise StopGenerator
+            saved, self.m.frames = self.m.frames, list(outer)
+            depth, self.m.depth = self.m.depth, self.m.depth - 1
+            try:
+                got = on_yield(v)
+            finally:
+                self.m.frames, self.m.depth = saved, depth
+            return got if isinstance(got, V) else NONE
+
+        frame.on_yield = at_yield
+        self.m.frames.append(frame)
+        self.m.depth += 1
+        result: V = NONE
+        try:
+            self.m.body(fn.body)
+        except Returned as r:
+            result = r.value
+        except StopGenerator:
+            pass
+        finally:
+            self.m.depth -= 1
+            self.m.frames = outer
+        self.m.left(n)
+        return result
+
+    def eval_yield(self, n: ast.Yield) -> V:
+        v = self.m.eval(n.value) if n.value is not None else NONE
+        hook = self.m.frame.on_yield
+        if hook is not None:
+            return hook(v)
+        self.m.library.handed_out(v, n)
+        return self.m.fresh("<sent>")
+
+    def eval_yieldfrom(self, n: ast.YieldFrom) -> V:
+        v = self.m.eval(n.value)
+        hook = self.m.frame.on_yield
+        if isinstance(v, Gen):
+            return self.run_generator(v, hook or (lambda x: self.m.library.handed_out(x, n)), n)
+        for x in self.m.iterate(v, n):
+            if hook is not None:
+                hook(x)
+            else:
+                self.m.library.handed_out(x, n)
+        return self.m.fresh("<sent>")
+
+
+def _is_super(n: ast.expr) -> bool:
+    return isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "super"

@@ -1,0 +1,89 @@
+"""What a path has decided about conditions of which nothing is known, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .numbers import Numbers
+from .order import Order, Timeline
+from .values import Key
+
+
+class Decisions:
+    """The decisions of one path.
+
+    Args:
+        numbers: the unknowns of the path.
+        order: told what the host knows where a query is true.
+        flips: by the number of a decision, how it comes out.
+        turned: told how a decision of these comes out.
+
+    Attributes:
+        conds: how each condition came out, by its key; of ("is", v): the constant that v is.
+        taken: the decisions that may be turned round, in order.
+        among, never: which constants a value may be, and which it is not.
+        queries: by a query of the host: what it knows where that is true.
+        quiet: whether decisions are not to be turned round.
+    """
+
+    def __init__(
+        self, numbers: Numbers, order: Order, flips: dict[int, bool], turned: Callable[[bool], None]
+    ) -> None:
+        self.numbers, self.order, self.flips, self.turned = numbers, order, flips, turned
+        self.conds: dict[Key, Key] = {}
+        self.taken: list[tuple[Key, bool]] = []
+        self.among: dict[Key, set[Key]] = {}
+        self.never: dict[Key, set[Key]] = {}
+        self.queries: dict[Key, dict[Timeline, int]] = {}
+        self.quiet = False
+
+    def decide(self, key: Key, default: bool, flip: bool = True) -> bool:
+        """How a condition comes out of which nothing is known: the same way each time on one path.
+
+        Args:
+            default: how it comes out on the first path.
+            flip: whether another path is to try the other way.
+        """
+        got: bool | None = self.conds.get(key)
+        if got is None and key[0] == "cmp" and key[1] == "Lt":
+            got = self.numbers.bounded(key[2], key[3])
+        if got is not None:
+            return got
+        value = default
+        if flip and not self.quiet:
+            n = len(self.taken)
+            value = self.flips.get(n, default)
+            self.taken.append((key, value))
+            if n in self.flips:
+                self.turned(value)
+        self.conds[key] = value
+        self.learned(key, value)
+        return value
+
+    def learned(self, key: Key, value: bool) -> None:
+        """A condition has come out: what else is known now."""
+        kind = key[0]
+        if kind == "cmp" and key[1] == "Lt":
+            self.numbers.bound(key[2], key[3], value)
+        elif kind == "eq" and value:
+            self.conds[("is", key[1])] = key[2]
+        elif kind == "eq":
+            self.never.setdefault(key[1], set()).add(key[2])
+        elif kind == "in" and key[2][0] == "q":
+            if value:
+                self.among[key[1]] = set(key[2][1])
+            else:
+                self.never.setdefault(key[1], set()).update(key[2][1])
+        elif value and key in self.queries:
+            self.order.wait(self.order.host, self.queries[key])
+
+    def is_among(self, a: Key, constants: set[Key]) -> bool | None:
+        """Whether a value is one of some constants, as far as the path says it."""
+        if ("is", a) in self.conds:
+            return self.conds[("is", a)] in constants
+        never = self.never.get(a, set())
+        may = self.among.get(a)
+        if may is not None:
+            may = may - never
+            return True if may <= constants else False if may.isdisjoint(constants) else None
+        return False if constants <= never else None

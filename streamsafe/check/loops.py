@@ -1,0 +1,321 @@
+"""Loops: how many rounds are run, and what an iterable gives."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from .source import Module, dotted
+from .state import MAX_ITEMS, MAX_ROUNDS, Broke, Continued, Raised, State, StopGenerator
+from .values import Const, Event, Func, Gen, Lazy, Map, Obj, Params, Range, Seq, Sym, Tensor, Thread, V
+
+
+class Loops:
+    """Runs loops, and goes through iterables."""
+
+    def __init__(self, state: State) -> None:
+        self.m = state
+
+    def table(self) -> dict[type[ast.AST], Callable[[Any], None]]:
+        """What runs each kind of statement."""
+        return {ast.While: self.run_while, ast.For: self.run_for, ast.AsyncFor: self.run_for}
+
+    def run_while(self, s: ast.While) -> None:
+        rounds = self._rounds(s.body)
+        for i in range(MAX_ROUNDS):
+            value = self.m.eval(s.test)
+            known = known_truth(value)
+            if known is False and (i or not self._filled_elsewhere(s.test)):
+                break
+            if isinstance(value, Tensor):
+                self.m.library.host_value(value, s.test, "while")
+            if not known or isinstance(s.test, ast.Constant):
+                if i >= rounds:
+                    break
+                self._suppose(s.test, True)
+            try:
+                self.m.body(s.body)
+            except Continued:
+                pass
+            except Broke:
+                return
+        if not isinstance(s.test, ast.Constant):
+            self._suppose(s.test, False)
+            self.m.body(s.orelse)
+
+    def _suppose(self, test: ast.expr, value: bool) -> None:
+        """A loop goes on or ends because a condition has a value, which says nothing of the next round."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            self._suppose(test.operand, not value)
+        elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if value else ast.Or):
+            for part in test.values:
+                self._suppose(part, value)
+        elif isinstance(test, ast.Call) and value:
+            v = self.m.eval(test)
+            if isinstance(v, Sym):
+                self.m.learned(("truth", self.m.key(v)), True)
+
+    def _filled_elsewhere(self, test: ast.expr) -> bool:
+        """Whether a condition is about a list that nothing has been put into yet."""
+        for n in ast.walk(test):
+            if isinstance(n, (ast.Name, ast.Attribute)):
+                v = self.m.eval(n)
+                if isinstance(v, Seq) and not v.items and not v.used:
+                    return True
+        return False
+
+    def _rounds(self, body: list[ast.stmt]) -> int:
+        got = self.m.frame.module.rounds.get(body[0])
+        if got is not None:
+            return got
+        rounds = (
+            3
+            if self.m.frame.module.strong(*body)
+            or any(isinstance(n, ast.Yield) for st in body for n in ast.walk(st))
+            else 2
+        )
+        for st in body:
+            for n in ast.walk(st):
+                if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod):
+                    right = n.right
+                    if isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value <= 4:
+                        rounds = max(rounds, right.value + 1)
+                    else:
+                        rounds = max(rounds, 3)
+                elif (
+                    isinstance(n, ast.Compare)
+                    and isinstance(n.left, ast.Call)
+                    and dotted(n.left.func) == "len"
+                ):
+                    right = n.comparators[0]
+                    if isinstance(right, ast.Constant) and isinstance(right.value, int) and right.value <= 4:
+                        rounds = max(rounds, right.value + 3)  # until a container is as full as that
+        self.m.frame.module.rounds[body[0]] = rounds
+        return rounds
+
+    def run_for(self, s: ast.For | ast.AsyncFor) -> None:
+        it = self.m.eval(s.iter)
+        if isinstance(it, Gen):
+            self.m.run_generator(it, lambda v: self._loop_body(s, v), s)
+            return
+        self.m.walked.append(it)
+        times, self.m.times = self.m.times, self.m.times * self._rounds_for_one(it, s)
+        pinning = Thread()
+        pinning.running = pinning.unsafe = isinstance(it, Sym) and it.vn in self.m.pinning
+        self.m.threads.append(pinning)
+        try:
+            for v in self.iterate(it, s.iter, self._rounds(s.body)):
+                self._loop_body(s, v)
+            for v in self._later_rounds(it, s):
+                self._loop_body(s, v)
+        except Broke:
+            return
+        except StopGenerator:
+            return
+        finally:
+            self.m.walked.pop()
+            self.m.times = times
+            pinning.running = False
+        if self.m.timing and not isinstance(it, Seq):
+            self._recorded_later(s)
+        self.m.body(s.orelse)
+
+    def _recorded_later(self, s: ast.For | ast.AsyncFor) -> None:
+        """The events of a container that a round of a loop records which was not run."""
+        named = frozenset[str]().union(*map(self.m.frame.module.words, s.body))
+        if not named & {"record", "record_event"}:
+            return
+        for name in named & self.m.frame.env.keys():
+            v = self.m.frame.env[name]
+            for e in v.items if isinstance(v, Seq) else ():
+                if isinstance(e, Event) and e.snapshot is None:
+                    e.unknown = True
+
+    def _rounds_for_one(self, it: V, s: ast.For | ast.AsyncFor) -> float:
+        """How many rounds of a loop there are for each that is run."""
+        if isinstance(it, Seq) and not it.more:
+            return 1.0
+        if not (
+            isinstance(it, Range)
+            and isinstance(it.start, Const)
+            and isinstance(it.stop, Const)
+            and isinstance(it.stop.value, int)
+        ):
+            return float("inf")
+        count: int = max(it.stop.value - it.start.value, 0)
+        return max(1.0, count / (self._rounds(s.body) + 2))
+
+    def _later_rounds(self, it: V, s: ast.For | ast.AsyncFor) -> Iterator[V]:
+        """The numbers of later rounds that a loop asks for."""
+        if not (isinstance(it, Range) and isinstance(it.start, Const)) or (
+            isinstance(it.stop, Const) and not isinstance(it.stop.value, int)
+        ):
+            return
+        stop = it.stop.value if isinstance(it.stop, Const) else 1 << 30
+        for i in asked_rounds(self.m.frame.module, s):
+            if it.start.value + self._rounds(s.body) + 2 <= i < stop:
+                yield Const(i)
+
+    def _loop_body(self, s: ast.For | ast.AsyncFor, v: V) -> None:
+        self.m.assign(s.target, v, s)
+        with suppress(Continued):
+            self.m.body(s.body)
+
+    def iterate(self, it: V, node: ast.AST, rounds: int = 2) -> Iterator[V]:
+        """The values that an iterable gives, as far as they are followed."""
+        if isinstance(it, Seq):
+            items = list(it.items)
+            yield from items
+            if (it.more or (not items and it.limit == "open" and not it.used)) and len(items) < rounds:
+                for i in range(len(items), rounds):
+                    yield self.m.element(it, Const(i))
+            return
+        if isinstance(it, Map):
+            for k in list(it.items):
+                yield self._unkey(k, it)
+            return
+        if isinstance(it, Range):
+            start = it.start.value if isinstance(it.start, Const) else None
+            stop = it.stop.value if isinstance(it.stop, Const) else None
+            if start is not None:
+                n = rounds if stop is None else max(0, min(stop - start, rounds + 2))
+                for i in range(n):
+                    yield Const(start + i)
+            else:
+                for i in range(rounds):
+                    yield self.m.sym(self.m.vn(("range", it.vn, i)), "index")
+            return
+        if isinstance(it, Lazy):
+            if it.kind == "enumerate":
+                base = (
+                    it.args[1].value
+                    if len(it.args) > 1
+                    and isinstance(it.args[1], Const)
+                    and isinstance(it.args[1].value, int)
+                    else 0
+                )
+                for i, v in enumerate(self.iterate(it.args[0], node, rounds)):
+                    yield Seq([Const(base + i), v], "tuple")
+            elif it.kind == "zip":
+                rounds = max([rounds, *(len(a.items) for a in it.args if isinstance(a, Seq))])
+                its = [self.iterate(a, node, rounds) for a in it.args]
+                for _ in range(MAX_ITEMS if its else 0):
+                    row: list[V] = []
+                    for x in its:
+                        got = next(x, None)
+                        if got is None:
+                            return
+                        row.append(got)
+                    yield Seq(row, "tuple")
+            elif it.kind == "reversed":
+                yield from reversed(self.materialised(it.args[0], node, rounds))
+            elif it.kind in ("items", "values", "keys"):
+                m = it.args[0]
+                if isinstance(m, Map):
+                    for k in list(m.items):
+                        key = self._unkey(k, m)
+                        yield {"items": Seq([key, m.items[k]], "tuple"), "values": m.items[k], "keys": key}[
+                            it.kind
+                        ]
+                else:
+                    for i in range(self.m.lengths.setdefault(self.m.key(m), rounds)):
+                        k = self.m.sym(self.m.vn(("key", self.m.key(m), i)), "key")
+                        v = self.m.element(m, k)
+                        yield {"items": Seq([k, v], "tuple"), "values": v, "keys": k}[it.kind]
+            elif it.kind == "iter":
+                yield from self.iterate(it.args[0], node, rounds)
+            elif it.kind == "cycle":
+                for _ in range(MAX_ROUNDS):
+                    yield self.m.library.next_in_turn(it)
+            elif it.kind == "calls":
+                for _ in range(rounds):
+                    yield self.m.call_value(it.args[0], [], {}, node)
+            return
+        if isinstance(it, Const):
+            return
+        if isinstance(it, Params):
+            for i in range(rounds):
+                yield self.m.library.parameter(it, i)
+            return
+        if isinstance(it, Obj):
+            begin = it.cls.method("__iter__")
+            if begin is not None and begin.generator:
+                yielded: list[V] = []
+                self.m.run_generator(Gen(Func(begin, it), [], {}), yielded.append, node)
+                yield from yielded
+                return
+            n = it.cls.method("__next__") or it.cls.method("next")
+            if n is not None:
+                if begin is not None:
+                    self.m.call_function(Func(begin, it), [], {}, node)
+                for _ in range(rounds):
+                    try:
+                        yield self.m.call_function(Func(n, it), [], {}, node)
+                    except Raised:
+                        return
+                return
+        if isinstance(it, Tensor):
+            for i in range(rounds):
+                yield self.m.library.view(it, (("i", i),))
+            return
+        base = self.m.key(it)
+        rounds = self.m.lengths.setdefault(base, rounds)  # as many as the last time
+        for i in range(rounds):
+            if isinstance(it, Sym) and it.block is not None:
+                yield self.m.library.view(self.m.library.tensor(it), (("i", i),))
+            else:
+                v = (
+                    self.m.element(it, Const(i))
+                    if isinstance(it, Sym)
+                    else self.m.sym(self.m.vn(("iter", base, i)), "element", "element")
+                )
+                if isinstance(it, Sym) and it.hint == "result" and isinstance(v, Sym):
+                    self.m.loaded.add(v.vn)
+                yield v
+
+    def materialised(self, it: V, node: ast.AST, rounds: int = 2) -> list[V]:
+        """What an iterable gives, as far as it is followed, as a list."""
+        return list(itertools.islice(self.iterate(it, node, rounds), MAX_ITEMS))
+
+    def _unkey(self, k: Any, m: Map) -> V:
+        if isinstance(k, tuple) and k and k[0] == "c":
+            return Const(k[2])
+        return self.m.map_keys.get((self.m.uid(m), k)) or self.m.sym(self.m.vn(("mapkey", k)), "key")
+
+
+def asked_rounds(module: Module, s: ast.For | ast.AsyncFor) -> list[int]:
+    """The numbers that the body of a loop compares with, and those of the rounds that a remainder picks."""
+    got = module.asked_rounds.get(s)
+    if got is None:
+        found: set[int] = set()
+        for n in (x for st in s.body for x in ast.walk(st)):
+            if isinstance(n, ast.Compare):
+                constants = [
+                    x.value
+                    for x in (n.left, *n.comparators)
+                    if isinstance(x, ast.Constant) and type(x.value) is int
+                ]
+                found |= {c + k for c in constants for k in (0, 1)}
+            elif (
+                isinstance(n, ast.BinOp)
+                and isinstance(n.op, ast.Mod)
+                and isinstance(n.right, ast.Constant)
+                and type(n.right.value) is int
+            ):
+                found |= {n.right.value - 1, n.right.value}
+        got = module.asked_rounds[s] = sorted(found)[:6]
+    return got
+
+
+def known_truth(v: V) -> bool | None:
+    """Whether something is true, where that is known."""
+    if isinstance(v, Const):
+        return bool(v.value)
+    if isinstance(v, Seq) and not v.more and (v.items or v.limit != "open"):
+        return bool(v.items)
+    if isinstance(v, Map) and v.items:
+        return True
+    return None

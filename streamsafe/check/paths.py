@@ -1,0 +1,157 @@
+"""Which paths of an entry are run: its first one, then those with one or two decisions turned round."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+from collections.abc import Callable
+
+from .machine import Machine
+from .modules import Project
+from .order import Hazard
+from .source import Function, Module, Site
+from .state import Broke, Continued, Raised, Returned, Spent, StopGenerator
+
+PATHS = 16
+"""Paths of an entry."""
+MAX_FILE_STEPS = 250_000
+"""Statements and calls of all paths of a file."""
+_RELEASES = ("SS201", "SS202")
+_WAITS = ("wait_stream", "wait_event")
+
+Key = tuple[str, str, int, int]
+
+
+class Found:
+    """What the paths of a file have shown.
+
+    Attributes:
+        hazards: by code and place: with the fewest assumptions.
+        paths, cut, steps: how many paths were run, how many were cut short, and how many statements they had.
+        firsts: by finding: where else is what is unordered with its second part.
+        waiters: where streams were made that wait somewhere.
+    """
+
+    def __init__(self) -> None:
+        self.hazards: dict[Key, tuple[Hazard, tuple[str, ...]]] = {}
+        self.paths = self.cut = self.steps = 0
+        self.entered: set[Function] = set()
+        self.firsts: dict[Key, dict[ast.AST, Site]] = {}
+        self.waiters: set[ast.AST] = set()
+
+    def settled(self, mod: Module) -> None:
+        """The paths are run: drop what they exclude together, and note what else is unordered.
+
+        What is found only where a stream never waits is no finding where it does on another path, or may in
+        code that no
+        path came to.
+        """
+        waits = False
+        if any(h.never is not None for h, _ in self.hazards.values()):
+            waits = any(
+                isinstance(n, ast.Attribute) and n.attr in _WAITS and not isinstance(n.value, ast.Call)
+                for n in ast.walk(mod.tree)
+            )
+        for key, (h, _) in list(self.hazards.items()):
+            if h.code == "SS301":
+                shown = h.first.site[1] if h.first is not None and h.first.site is not None else None
+                h.notes += [
+                    ("also", site)
+                    for site in list(self.firsts.get(key, {}).values())[:4]
+                    if site[1] is not shown
+                ]
+            if h.never is not None and (waits or h.never[1] in self.waiters):
+                del self.hazards[key]
+
+    def add(self, h: Hazard, assumed: tuple[str, ...]) -> None:
+        """Keep a hazard, unless it is known with fewer assumptions.
+
+        Args:
+            assumed: what is assumed beside the assumptions of the hazard itself.
+        """
+        module, node = h.second.site
+        family = h.code[:4] if h.code < "SS104" else h.code
+        key = (family, module.path, node.lineno, node.col_offset)
+        assumptions = tuple(sorted({*h.assumptions, *assumed}))
+        if h.first is not None and h.first.site is not None and len(assumptions) < 2:
+            self.firsts.setdefault(key, {})[h.first.site[1]] = h.first.site
+        known = self.hazards.get(key)
+        if known is None or len(assumptions) < len(known[1]):
+            self.hazards[key] = (h, assumptions)
+
+
+def explore(project: Project, start: Callable[[Machine], None], found: Found, paths: int = PATHS) -> None:
+    """Run an entry along its first path, then with each decision of it turned round.
+
+    Args:
+        start: given a machine, runs the entry.
+        paths: how many at most.
+    """
+    todo: list[dict[int, bool]] = [{}]
+    seen: set[tuple[object, ...]] = set()
+    asked: set[object] = set()
+    while todo and paths > 0 and found.steps < MAX_FILE_STEPS:
+        flips = todo.pop(0)
+        paths -= 1
+        m = _run(project, start, flips, found)
+        signature = tuple(m.decisions)
+        if signature in seen:
+            continue
+        seen.add(signature)
+        _collect(m, found)
+        if len(flips) < 2:
+            last = max(flips, default=-1)
+            opened = [
+                i for i in range(last + 1, len(m.decisions)) if flips and m.decisions[i][0] not in asked
+            ]
+            opened = sorted(opened, key=lambda i: m.decisions[i][0][0] not in ("eq", "in"))[:3]
+            asked.update(k for k, _ in m.decisions)
+            later = [i for i in range(last + 1, len(m.decisions)) if i not in opened]
+            todo[:0] = [
+                {**flips, i: not m.decisions[i][1]} for i in opened
+            ]  # what only this turn has come to
+            todo += [{**flips, i: not m.decisions[i][1]} for i in later]
+
+
+def _run(project: Project, start: Callable[[Machine], None], flips: dict[int, bool], found: Found) -> Machine:
+    """Run one path."""
+    m = Machine(project, flips)
+    found.paths += 1
+    try:
+        start(m)
+    except (Returned, Raised, Broke, Continued, StopGenerator):
+        pass
+    except (Spent, RecursionError):
+        found.cut += 1
+    m.library.views_left()
+    found.steps += m.steps
+    found.entered |= m.entered
+    found.waiters |= {t.site[1] for t, *_ in m.order.waits if t.site is not None}
+    return m
+
+
+def _collect(m: Machine, found: Found) -> None:
+    """Keep the hazards of a path."""
+    unordered = {
+        h.first.site[1]
+        for h in m.hazards
+        if h.code < "SS113" and h.first is not None and h.first.site is not None
+    }
+    unordered |= {h.second.site[1] for h in m.hazards if h.code < "SS113"}
+    second_call = m.second_call_at
+    for h in m.hazards:
+        h.trail = m.trail
+        release = h.code in _RELEASES
+        if release and h.second.site[1] in unordered:
+            continue  # one missing wait
+        extra: list[str] = []
+        if release and m.function_entry and h.second.timeline.origin == "new":
+            if len(h.notes) > 1 and second_call is not None and h.seq > second_call:
+                extra += ["calls", "local"]
+        if h.first is not None and m.boundaries:
+            one, other = (bisect.bisect_left(m.boundaries, c) for c in (h.first.call, h.second.call))
+            if one != other:
+                extra.append("methods" if (other - one) % m.methods else "calls")
+        if second_call is not None and h.first is not None and h.first.call <= second_call < h.second.call:
+            extra.append("calls")
+        found.add(h, tuple(extra))

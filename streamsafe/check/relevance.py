@@ -1,0 +1,85 @@
+"""Which functions are worth running where they are called."""
+
+from __future__ import annotations
+
+from streamsafe.apis import names as apis
+
+from .models.unknown_methods import COMMON
+from .source import Class, Function
+from .state import State
+from .values import Event, Func, Graph, Stream, V, Work
+
+_MAX_CHAIN = 3
+_LIBRARIES = ("torch", "numpy", "cupy")
+
+
+def reaches(fn: Function) -> bool:
+    """Whether what a function calls, by name and as far as it is in sight, has to do with streams."""
+    if fn.reach is None:
+        fn.reach = False
+        fn.reach = _reaches(fn, 0, set())
+    return fn.reach
+
+
+def _reaches(fn: Function, depth: int, seen: set[Function]) -> bool:
+    if depth > _MAX_CHAIN or fn in seen:
+        return False
+    seen.add(fn)
+    m = fn.module
+    for w in sorted(fn.words):
+        made = m.globals.get(w)
+        if made is not None and m.strong(made):
+            return True
+        unique = m.unique_methods.get(w) if w not in COMMON else None
+        for called in (m.functions.get(w), fn.cls.method(w) if fn.cls else None, unique):
+            if (
+                called is not None
+                and called is not fn
+                and (called.strong or _reaches(called, depth + 1, seen))
+            ):
+                return True
+        cls = m.classes.get(w)
+        if cls is not None and (cls.about_graphs or _orders(cls)):
+            return True
+        full = m.imports.get(w)
+        if full is not None and "." in full and not full.startswith(_LIBRARIES):
+            found = m.project.lookup(full, m.path)
+            if isinstance(found, Function) and (found.strong or _reaches(found, depth + 1, seen)):
+                return True
+    return False
+
+
+def _orders(cls: Class) -> bool:
+    """Whether entering or leaving an object of a class has to do with streams."""
+    return any(f is not None and f.strong for f in (cls.method("__enter__"), cls.method("__exit__")))
+
+
+class Relevance:
+    """What a path adds: what functions are given, and which streams have work."""
+
+    def __init__(self, state: State) -> None:
+        self.m = state
+
+    def matters(self, fn: Function, args: list[V], kwargs: dict[str, V]) -> bool:
+        """Whether a function is worth following: it has to do with streams, or with a pending copy it is given."""
+        if fn.strong or fn.size <= 5 or reaches(fn):
+            return True
+        for v in (*args, *kwargs.values()):
+            if isinstance(v, (Stream, Event, Work, Graph)):
+                return True
+            if isinstance(v, Func) and v.function is not fn and v.function.strong:
+                return True
+            if any(a.kind == "d2h" for t in self.m.library.tensors_in(v) for a in t.block.accesses):
+                return True
+        if self.m.capture is not None or (not fn.words.isdisjoint(apis.FACTORIES) and fn.size <= 8):
+            return True
+        return self._busy() and fn.size <= 60
+
+    def _busy(self) -> bool:
+        """Whether another stream than the caller's has work."""
+        current = self.m.current
+        return (
+            any(t.origin not in ("ambient", "null", "host") for t in self.m.order.ticks)
+            or current["torch"][-1].origin != "ambient"
+            or current["cupy"][-1].origin != "null"
+        )

@@ -1,0 +1,189 @@
+"""Runs one function as an entry: what it is given, what it leaves behind, what is called back after it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from .machine import Machine
+from .order import Block, Timeline
+from .relevance import reaches
+from .source import Function, dotted
+from .state import Broke, Continued, Frame, Raised, Returned
+from .values import NONE, Const, Func, Obj, Partial, Seq, Sym, Tensor, V, Work
+
+_ASYNCHRONOUS = frozenset(
+    """Stream ExternalStream stream set_stream non_blocking async_op CUDAGraph graph capture_begin begin_capture
+    isend irecv elapsed_time get_elapsed_time get_async set_async wait_stream wait_event record_stream current_stream
+    blocking perf_counter time monotonic
+    StreamContext pin_memory empty_pinned empty_like_pinned zeros_pinned alloc_pinned_memory
+    make_graphed_callables replay
+    default_timer perf_counter_ns monotonic_ns time_ns""".split()
+)
+"""Words of which one stands in a function that is run by itself."""
+_LISTS = ("List", "list", "Sequence", "Tuple", "tuple")
+
+
+def worth_running(fn: Function) -> bool:
+    """Whether a function has to do with a second stream, an asynchronous copy, a graph or a clock."""
+    return not _ASYNCHRONOUS.isdisjoint(fn.words)
+
+
+def params(m: Machine, fn: Function, self_: V | None = None) -> dict[str, V]:
+    """What a function is given by who calls it, of whom nothing is known."""
+    a = fn.node.args
+    env: dict[str, V] = {}
+    names = [*a.posonlyargs, *a.args, *a.kwonlyargs]
+    later = (m.seq,) if m.graphs else ()  # who replays is given other things each time
+    for i, p in enumerate(names):
+        if i == 0 and self_ is not None:
+            env[p.arg] = self_
+            continue
+        hint = "index" if p.arg in fn.counters else "param"
+        if p.arg in fn.sizes:
+            env[p.arg] = Const(2)
+            continue
+        env[p.arg] = (not later and m.typed(fn, p, p.arg)) or m.sym(
+            m.vn(("param", fn.qualified, p.arg, *later)), p.arg, hint
+        )
+        v = env[p.arg]
+        kind = p.annotation.value if isinstance(p.annotation, ast.Subscript) else p.annotation
+        if isinstance(v, Sym) and kind is not None and dotted(kind).rpartition(".")[2] in _LISTS:
+            m.listed.add(v.vn)
+    for rest in (a.vararg, a.kwarg):
+        if rest is not None:
+            env[rest.arg] = m.sym(m.vn(("param", fn.qualified, rest.arg, *later)), rest.arg, "param")
+    for name, default in _defaults(a):
+        v = env[name]
+        if (
+            isinstance(default, ast.Constant)
+            and isinstance(default.value, (str, bool))
+            and isinstance(v, Sym)
+        ):
+            if not (
+                fn.name == "__init__" and default.value == "cpu"
+            ):  # whoever makes an object on the device says so
+                m.defaults[v.vn] = Const(default.value)
+    return env
+
+
+def _defaults(a: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
+    """The parameters that have defaults."""
+    names = [*a.posonlyargs, *a.args]
+    yield from zip((p.arg for p in names[len(names) - len(a.defaults) :]), a.defaults, strict=False)
+    yield from ((p.arg, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=False) if d is not None)
+
+
+def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Frame | None = None) -> None:
+    """Call a function as somebody else does of whom nothing is known."""
+    frame = Frame(fn.module, fn, params(m, fn, self_), closure)
+    m.roots.extend(v for v in frame.env.values() if isinstance(v, Obj))  # the caller holds what it gives
+    m.last_result = None
+    m.frames.append(frame)
+    m.began = m.order.began = m.seq
+    m.order.called += 1
+    waits = len(m.order.waits)
+    result: V | None = None
+    node_of_pass = fn.name == "backward" and fn.cls is not None and fn.cls.is_autograd()
+    if node_of_pass:
+        _autograd_arguments(m, fn)
+    try:
+        m.body(fn.body)
+    except Returned as r:
+        result = r.value
+        if node_of_pass:
+            _autograd_result(m, result, m.left_at)
+        m.library.returned(result, m.left_at)
+    except (Raised, Broke, Continued):
+        pass
+    finally:
+        m.frames.pop()
+    end = m.left_at if result is not None and m.left_at is not None else fn.body[-1]
+    m.trail.add(m.seq, "returns", f"`{fn.name}()` returns", (fn.module, end))
+    if result is not None and m.graphs:
+        m.returned.append(result)
+        m.library.given_out(result)
+    if m.captured:
+        m.lost(fn.node, frame)
+    m.left(fn.node)
+    m.library.views_kept()
+    m.frames.append(frame)
+    m.library.go_on(fn.node)
+    m.frames.pop()
+    m.library.lent(result if result is not None else NONE)
+    if not m.function_entry:
+        m.library.idle_wait(waits)
+    m.last_result = result
+    if not m.quiet and closure is None:
+        for f in [result, *m.escaped][:4]:
+            if (
+                isinstance(f, Func)
+                and f.closure is not None
+                and f.function not in m.entered
+                and f.function.body
+                and (worth_running(f.function) or reaches(f.function))
+            ):
+                run_function(m, f.function, None, f.closure)  # somebody else calls it
+        m.escaped.clear()
+
+
+def _gradient(m: Machine, node: ast.AST) -> Tensor:
+    """What the backward pass has just written on the current stream."""
+    grad = Tensor(Block("cuda", "gradient"))
+    m.library.launch([], [grad], "the backward pass", node, kind="backward")
+    return grad
+
+
+def _hook_arguments(m: Machine, name: str, node: ast.AST) -> list[V]:
+    """What autograd calls a hook with."""
+    if name == "register_hook":
+        return [_gradient(m, node)]
+    if name == "register_multi_grad_hook":
+        return [Seq([_gradient(m, node), _gradient(m, node)], "tuple")]
+    if name.endswith("backward_hook"):
+        return [
+            m.fresh("module", "module"),
+            Seq([_gradient(m, node)], "tuple"),
+            Seq([_gradient(m, node)], "tuple"),
+        ]
+    if name.endswith("backward_pre_hook"):
+        return [m.fresh("module", "module"), Seq([_gradient(m, node)], "tuple")]
+    p = m.fresh("param", "param")
+    p.block = Block("cuda", "param")
+    m.fields[(p.vn, "grad")] = _gradient(m, node)
+    return [p]
+
+
+def run_hooks(m: Machine) -> None:
+    """What is registered with tensors runs on the stream of a node of the backward pass (TA-06)."""
+    hooks, m.hooks = m.hooks, []
+    for name, h in hooks[:3]:
+        inner = h.func if isinstance(h, Partial) else h
+        if not isinstance(inner, Func):
+            continue
+        node = inner.function.node
+        m.current["torch"].append(Timeline("the hook's stream", "hook"))
+        try:
+            m.call_value(h, _hook_arguments(m, name, node), {}, node)
+        except (Returned, Raised, Broke, Continued):
+            pass
+        finally:
+            m.current["torch"].pop()
+
+
+def _autograd_arguments(m: Machine, fn: Function) -> None:
+    """The gradients that ``backward`` of an autograd function is given."""
+    frame = m.frames[-1]
+    for p in fn.node.args.args[1:]:
+        v = frame.env.get(p.arg)
+        if isinstance(v, Sym):
+            m.library.launch([], [m.library.tensor(v, "cuda")], "the backward pass", fn.node, kind="backward")
+
+
+def _autograd_result(m: Machine, result: V, node: ast.AST | None) -> None:
+    """Autograd uses what ``backward`` gives on the stream of the node."""
+    if any(isinstance(v, Work) for v in m.fields.values()):
+        return  # kept for who waits for it
+    for t in m.library.tensors_in(result):
+        if not m.library.recorded_since(t.block):
+            m.library.launch([t], [], "autograd", node, strong=False)

@@ -1,0 +1,414 @@
+"""Statements other than loops, and what they bind."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from .source import dotted
+from .state import Broke, Continued, Frame, Raised, Returned, State, StopGenerator
+from .values import (
+    NONE,
+    Const,
+    Event,
+    Func,
+    Gen,
+    Graph,
+    Lazy,
+    Lib,
+    Map,
+    Obj,
+    Range,
+    Seq,
+    Stream,
+    Sym,
+    Tensor,
+    V,
+)
+
+_EXITS = (ast.Return, ast.Continue, ast.Break)
+_DEVICE_WORDS = frozenset(("is_cuda", "is_available", "device"))
+
+
+class Statements:
+    """Runs statements and binds names."""
+
+    def __init__(self, state: State) -> None:
+        self.m = state
+
+    def table(self) -> dict[type[ast.AST], Callable[[Any], None]]:
+        """What runs each kind of statement."""
+        return {
+            ast.Expr: self.run_expr,
+            ast.Assign: self.run_assign,
+            ast.AnnAssign: self.run_annassign,
+            ast.AugAssign: self.run_augassign,
+            ast.Return: self.run_return,
+            ast.Raise: self.run_raise,
+            ast.Break: self.run_break,
+            ast.Continue: self.run_continue,
+            ast.If: self.run_if,
+            ast.With: self.run_with,
+            ast.AsyncWith: self.run_with,
+            ast.Try: self.run_try,
+            ast.Delete: self.run_delete,
+            ast.FunctionDef: self.run_function,
+            ast.AsyncFunctionDef: self.run_function,
+            ast.Import: self.run_import,
+            ast.ImportFrom: self.run_import,
+            ast.Assert: self.run_assert,
+            ast.Match: self.run_match,
+        }
+
+    def run_expr(self, s: ast.Expr) -> None:
+        if not isinstance(s.value, ast.Constant):
+            self.m.dropped = s.value
+            self.m.eval(s.value)
+
+    def run_assign(self, s: ast.Assign) -> None:
+        value = self.m.eval(s.value)
+        for t in s.targets:
+            self.assign(t, value, s)
+
+    def run_annassign(self, s: ast.AnnAssign) -> None:
+        if s.value is not None:
+            self.assign(s.target, self.m.eval(s.value), s)
+
+    def run_augassign(self, s: ast.AugAssign) -> None:
+        target = s.target
+        load = self.m.eval(target)
+        value = self.m.eval(s.value)
+        self.assign(target, self.m.library.inplace(load, value, s), s, aug=True)
+
+    def run_return(self, s: ast.Return) -> None:
+        self.m.left_at = s
+        value = self.m.eval(s.value) if s.value is not None else NONE
+        if self.m.measured and len(self.m.frames) < 3:
+            self.m.library.reported(value)
+        raise Returned(value)
+
+    def run_raise(self, s: ast.Raise) -> None:
+        raise Raised
+
+    def run_break(self, s: ast.Break) -> None:
+        raise Broke
+
+    def run_continue(self, s: ast.Continue) -> None:
+        raise Continued
+
+    def run_if(self, s: ast.If) -> None:
+        out, other = _exit(s.body), _exit(s.orelse)
+        module = self.m.frame.module
+        a, b = module.strong(*s.body), module.strong(*s.orelse)
+        if _asks_for_tensor(s.test):
+            self.m.body(s.body if self.m.truth(s.test, True, flip=a or b) else s.orelse)
+            return
+        busy = len(self.m.order.ticks) > 1
+        if self.m.timing and not self._about_devices(s.test):
+            a, b = (
+                y or any("synchronize" in module.words(x) for x in body)
+                for y, body in ((a, s.body), (b, s.orelse))
+            )
+        if out is ast.Raise:
+            taken = self.m.truth(s.test, False, flip=False)
+        elif other is ast.Raise:
+            taken = self.m.truth(s.test, True, flip=False)
+        elif out in _EXITS and not a:
+            taken = self.m.truth(s.test, False, flip=busy)
+        elif a or b:
+            taken = self.m.truth(s.test, a, flip=True)
+        else:
+            off = not s.orelse and _turns_off(s.body)
+            parts = (
+                s.test.values
+                if off and isinstance(s.test, ast.BoolOp) and isinstance(s.test.op, ast.And)
+                else [s.test]
+            )
+            each = [self.m.truth(t, not off or t is not parts[-1], flip=False) for t in parts]
+            taken = all(each)
+        self.m.body(s.body if taken else s.orelse)
+
+    def run_with(self, s: ast.With | ast.AsyncWith) -> None:
+        self._with_items(s.items, s.body, s)
+
+    def _with_items(self, items: list[ast.withitem], body: list[ast.stmt], s: ast.stmt) -> None:
+        if not items:
+            self.m.body(body)
+            return
+        item = items[0]
+        ctx = self.m.eval(item.context_expr)
+        self._within(
+            ctx, item.optional_vars, s, item.context_expr, lambda: self._with_items(items[1:], body, s)
+        )
+
+    def _within(
+        self, ctx: V, target: ast.expr | None, s: ast.stmt, node: ast.AST, inner: Callable[[], None]
+    ) -> None:
+        """Run something inside a context manager."""
+        if isinstance(ctx, Gen):
+            done: list[int] = []
+
+            def at_yield(v: V) -> None:
+                if done:
+                    raise StopGenerator
+                done.append(1)
+                if target is not None:
+                    self.assign(target, v, s)
+                inner()
+
+            self.m.run_generator(ctx, at_yield, s)
+            return
+        if isinstance(ctx, Obj):
+            enter, leave = ctx.cls.method("__enter__"), ctx.cls.method("__exit__")
+            value: V = ctx
+            if enter is not None:
+                value = self.m.call_function(Func(enter, ctx), [], {}, node)
+            if target is not None:
+                self.assign(target, value, s)
+            try:
+                inner()
+            finally:
+                if leave is not None and not self.m.cut:
+                    self.m.call_function(Func(leave, ctx), [NONE, NONE, NONE], {}, node)
+            return
+        opened = self.m.library.enter(ctx, node)
+        if target is not None:
+            self.assign(target, ctx, s)
+        try:
+            inner()
+        finally:
+            self.m.library.leave(opened, node)
+
+    def run_try(self, s: ast.Try) -> None:
+        try:
+            try:
+                self.m.body(s.body)
+            except Raised:
+                if not s.handlers:
+                    raise
+                self.m.body(s.handlers[0].body)
+            else:
+                self.m.body(s.orelse)
+        finally:
+            if s.finalbody and not self.m.cut:
+                self.m.body(s.finalbody)
+
+    def run_delete(self, s: ast.Delete) -> None:
+        for t in s.targets:
+            if isinstance(t, ast.Name):
+                self.m.frame.env.pop(t.id, None)
+            elif isinstance(t, ast.Attribute):
+                owner = self.m.eval(t.value)
+                if isinstance(owner, Obj):
+                    owner.fields.pop(t.attr, None)
+                elif isinstance(owner, Sym):
+                    self.m.fields[(owner.vn, t.attr)] = NONE
+            elif isinstance(t, ast.Subscript):
+                owner, index = self.m.eval(t.value), self.m.eval(t.slice)
+                if isinstance(owner, Map):
+                    owner.items.pop(self.m.key(index), None)
+                elif (
+                    isinstance(owner, Seq)
+                    and isinstance(index, Const)
+                    and isinstance(index.value, int)
+                    and owner.items
+                ):
+                    with suppress(IndexError):
+                        del owner.items[index.value]
+        self.m.released(s)
+        if self.m.captured:
+            self.m.lost(s)
+
+    def run_function(self, s: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self.m.frame.env[s.name] = Func(self.m.frame.module.inner(s), None, self.m.frame)
+
+    def run_import(self, s: ast.Import | ast.ImportFrom) -> None:
+        self.m.frame.module.add_import(s, self.m.frame.imports)
+
+    def run_assert(self, s: ast.Assert) -> None:
+        holds = self.m.truth(s.test, True, flip=False)
+        if isinstance(s.test, ast.Compare) and self.m.measured:
+            self._asserted(s.test)
+        if not holds:
+            raise Raised  # what the path has supposed is excluded
+
+    def _asserted(self, test: ast.Compare) -> None:
+        """What was measured last is claimed to be less than something."""
+        parts = set(ast.walk(test))
+        for h in self.m.measured.values():
+            if h.second.site[1] in parts and h not in self.m.hazards:
+                self.m.hazards.append(h)
+
+    def run_match(self, s: ast.Match) -> None:
+        self.m.eval(s.subject)
+        chosen = next((c for c in s.cases if self.m.frame.module.strong(*c.body)), s.cases[0])
+        self.m.body(chosen.body)
+
+    def assign(self, t: ast.expr, v: V, s: ast.AST, aug: bool = False) -> None:
+        if isinstance(t, ast.Name):
+            self._set_name(t.id, v, s)
+        elif isinstance(t, ast.Attribute):
+            self._set_attribute(t, v, s)
+        elif isinstance(t, ast.Subscript):
+            self.m.library.reported(v)
+            owner = self.m.eval(t.value)
+            self.m.library.set_item(owner, t, v, s, aug)
+        elif isinstance(t, (ast.Tuple, ast.List)):
+            self._unpack(t, v, s)
+        elif isinstance(t, ast.Starred):
+            self.assign(t.value, v, s)
+
+    def _set_name(self, name: str, v: V, s: ast.AST) -> None:
+        f = self.m.frame
+        old = f.env.get(name)
+        if self.m.graphs:
+            v = self.m.library.stamp(v)
+        f.sites[name] = s
+        outer = self._outer(f, name)
+        if outer is not None:
+            f, old = outer, outer.env.get(name)
+        if name in f.stash:
+            self.m.globals[(f.module.path, name)] = v
+        else:
+            f.env[name] = v
+        _name(v, name)
+        if old is not None and old is not v:
+            self.m.maybe_released(old, s, name=True)
+
+    def _set_attribute(self, t: ast.Attribute, v: V, s: ast.AST) -> None:
+        self.m.library.reported(v)
+        owner = self.m.eval(t.value)
+        text = (
+            f"{getattr(owner, 'text', '')}.{t.attr}"
+            if not isinstance(t.value, ast.Name)
+            else f"{t.value.id}.{t.attr}"
+        )
+        _name(v, text)
+        if isinstance(owner, Obj):
+            old = owner.fields.get(t.attr)
+            owner.fields[t.attr] = v
+            if old is not None and old is not v:
+                self.m.maybe_released(old, s)
+        elif isinstance(owner, Sym):
+            if t.attr == "data" and isinstance(v, (Tensor, Sym)):
+                self.m.library.set_data(owner, v, s)
+                return
+            if t.attr == "grad" and isinstance(v, Const) and v.value is None:
+                self.m.fields.pop((owner.vn, t.attr), None)
+                self.m.library.drop_gradients(s)
+                return
+            old = self.m.fields.get((owner.vn, t.attr))
+            self.m.fields[(owner.vn, t.attr)] = v
+            if isinstance(v, Event):
+                self.m.may_be_recorded(v)  # by whose it is now
+            if old is not None and old is not v:
+                self.m.maybe_released(old, s)
+        elif isinstance(owner, Tensor) and t.attr == "data":
+            self.m.library.set_data(owner, v, s)
+        elif isinstance(owner, Tensor) and t.attr == "grad":
+            self.m.library.set_grad(owner, v, s)
+
+    def _outer(self, f: Frame, name: str) -> Frame | None:
+        """The frame whose name it is that a function declares nonlocal."""
+        if f.function is None or name not in f.function.nonlocal_names:
+            return None
+        return next((c for c in f.enclosing() if name in c.env), None)
+
+    def _unpack(self, t: ast.Tuple | ast.List, v: V, s: ast.AST) -> None:
+        elts = t.elts
+        star = next((i for i, e in enumerate(elts) if isinstance(e, ast.Starred)), None)
+        if isinstance(v, Seq) and star is None and len(v.items) == len(elts):
+            items = list(v.items)
+        elif isinstance(v, Seq) and star is not None and len(v.items) >= len(elts) - 1:
+            tail = len(elts) - 1 - star
+            items = [
+                *v.items[:star],
+                Seq(v.items[star : len(v.items) - tail]),
+                *(v.items[len(v.items) - tail :] if tail else []),
+            ]
+        elif isinstance(v, (Lazy, Range, Gen)):
+            items = self.m.materialised(v, s) if not isinstance(v, Gen) else []
+            items = (items + [self.m.fresh("item") for _ in elts])[: len(elts)]
+        elif isinstance(v, Sym) and v.block is not None and "private" in v.block.notes:
+            items = [self._piece(v, i) for i in range(len(elts))]
+        else:
+            items = [self.m.element(v, Const(i)) for i in range(len(elts))]
+        for e, i in zip(elts, items, strict=False):
+            self.assign(e.value if isinstance(e, ast.Starred) else e, i, s)
+
+    def _piece(self, v: Sym, i: int) -> Sym:
+        """One of the things that a captured call gives: it lies in the same memory of the graph."""
+        s = self.m.sym(self.m.vn(("item", self.m.key(v), i)), f"{v.text}[{i}]", "element")
+        s.block = v.block
+        if v.stamp is not None:
+            s = s.copy()
+            s.stamp = v.stamp
+        return s
+
+    def _about_devices(self, test: ast.expr) -> bool:
+        """Whether a condition asks on what device things are: it is as they are."""
+        for n in ast.walk(test):
+            if (
+                isinstance(n, ast.Constant)
+                and isinstance(n.value, str)
+                and self.m.library.where(Const(n.value)) != "unknown"
+            ):
+                return True
+            if isinstance(n, ast.Attribute) and n.attr in _DEVICE_WORDS:
+                return True
+            if isinstance(n, ast.Name):
+                v = self.m.name(n.id)
+                if (isinstance(v, Lib) and v.name.startswith(("numpy", "cupy"))) or (
+                    isinstance(v, Func) and v.function.words & _DEVICE_WORDS
+                ):
+                    return True
+        return False
+
+
+def _name(v: V, text: str) -> None:
+    """Give a value that has no name the name it is bound to."""
+    if isinstance(v, Stream):
+        if v.timeline.name.startswith("<"):
+            v.timeline.name = text
+    elif isinstance(v, (Event, Graph)):
+        v.text = v.text or text
+    elif isinstance(v, Tensor):
+        v.block.text = v.block.text or text
+    elif isinstance(v, Sym) and v.text.startswith("<"):
+        v.text = text
+
+
+def _exit(body: list[ast.stmt]) -> type[ast.stmt] | None:
+    """By what statement some code leaves what it stands in."""
+    last = body[-1] if body else None
+    if isinstance(last, (*_EXITS, ast.Raise)):
+        return type(last)
+    if (
+        isinstance(last, ast.Expr)
+        and isinstance(last.value, ast.Call)
+        and dotted(last.value.func) in ("sys.exit", "exit")
+    ):
+        return ast.Raise
+    return None
+
+
+def _turns_off(body: list[ast.stmt]) -> bool:
+    """Whether something is turned off, with a warning perhaps, and nothing else is done."""
+    off = [
+        isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) and s.value.value is False
+        for s in body
+    ]
+    return any(off) and all(x or isinstance(s, ast.Expr) for x, s in zip(off, body, strict=False))
+
+
+def _asks_for_tensor(n: ast.expr) -> bool:
+    """Whether a condition is isinstance(x, Tensor)."""
+    return (
+        isinstance(n, ast.Call)
+        and isinstance(n.func, ast.Name)
+        and n.func.id == "isinstance"
+        and len(n.args) == 2
+        and dotted(n.args[1]).endswith(("Tensor", "ndarray"))
+    )
