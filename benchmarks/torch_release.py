@@ -3,8 +3,8 @@
     python benchmarks/torch_release.py [--json FILE]
 
 For a CUDA build of a release that no GPU machine has: the native code is built and loaded, its self-test run, every
-hook put in place, and CPU programs run under it and without it, with native code and from Python alone. Their results
-have to be the same. What a device does is not seen: `pytest --gpu tests/torch` runs that.
+hook put in place, and CPU programs run under it and without it. Their results have to be the
+same. What a device does is not seen: `pytest --gpu tests/torch` runs that.
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ import argparse
 import importlib
 import io
 import json
-import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-ROOT = Path(__file__).resolve().parents[1]
 
 
 def training(torch: Any) -> Any:
@@ -118,15 +114,13 @@ def session(torch: Any, program: Callable[[Any], Any]) -> tuple[Any, Any]:
     return result, opened
 
 
-def watched(native: bool) -> dict[str, Any]:
+def watched() -> dict[str, Any]:
     """What the sanitizer reports for the programs, in this process, with torch taken to have a device."""
     torch: Any = importlib.import_module("torch")
     plain = {program.__name__: program(torch) for program in PROGRAMS}
     front: Any = importlib.import_module("streamsafe.runtime.torch")
     front._has_device = lambda: True
-    if not native:
-        os.environ["CXX"], os.environ["STREAMSAFE_CACHE"] = "/no/compiler", tempfile.mkdtemp()
-    found: dict[str, Any] = {"torch": torch.__version__, "native": native}
+    found: dict[str, Any] = {"torch": torch.__version__}
     notes: set[str] = set()
     different, operators = [], {}
     for program in PROGRAMS:
@@ -140,11 +134,8 @@ def watched(native: bool) -> dict[str, Any]:
         if opened.hazards or not same(torch, plain[program.__name__], result):
             different.append(program.__name__)
     watch = front._watch
-    if native:
-        counters = watch._extension.counters()
-        found["operators seen"] = counters["operators"]
-        found["self test"] = watch._extension.self_test() or "passed"
-    found["front end"] = type(watch).__name__
+    found["operators seen"] = watch._extension.counters()["operators"]
+    found["self test"] = watch._extension.self_test() or "passed"
     found["different"] = different
     found["notes"] = sorted(notes)
     return found
@@ -155,24 +146,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, help="write the results there")
-    parser.add_argument("--child", choices=("native", "python"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.child:
-        print(json.dumps(watched(arguments.child == "native")))
-        return
-    import subprocess
-
-    results = []
-    for child in ("native", "python"):
-        command = [sys.executable, "-W", "ignore", __file__, "--child", child]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        lines = ended.stdout.splitlines()
-        results.append(json.loads(lines[-1]) if ended.returncode == 0 else {"failed": ended.stderr[-2000:]})
-        print(json.dumps(results[-1], indent=2))
+    found = watched()
+    print(json.dumps(found, indent=2))
     if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    sys.exit(any(each.get("failed") or each.get("different") for each in results))
+        arguments.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    sys.exit(bool(found["different"]))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,4 @@ def build_torch(force: bool) -> None:
     except TorchUnavailable as error:
         raise Failure(str(error)) from error
     except BuildError as error:
-        without = (
-            "Without it PyTorch programs are watched from Python alone: slower, and not everything is seen"
-        )
-        raise Failure(f"{error}. {without}") from error
+        raise Failure(f"{error}. Without it PyTorch programs cannot be watched") from error

@@ -1,4 +1,4 @@
-"""Collectives of DTensor and functional ones (TD-13): with native code and from Python alone, the same is found."""
+"""Collectives of DTensor and functional ones (TD-13)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ import pytest
 import streamsafe
 from tests.torch.dtensors import PROGRAMS, Ranks
 from tests.torch.test_programs import FOLDER, has_collectives
-from tests.torch.test_without_compiler import ask
-
-__all__ = ["ask"]
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +39,6 @@ def test_dtensors(torch: Any, ranks: Ranks, program: Callable[[Ranks], None], co
         program(ranks)
     assert [each.code for each in session.hazards] == codes
     ranks.join()
-
-
-def test_dtensors_without_a_compiler(ask: Any, ranks: Ranks) -> None:
-    assert ask("dtensors") == {program.__name__: codes for program, codes in PROGRAMS}
 
 
 def test_a_communication_stream_is_called_so(torch: Any, ranks: Ranks) -> None:

@@ -10,51 +10,35 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
+from streamsafe.runtime.library import UnsupportedError
 from streamsafe.runtime.patches import Patches
 
 if TYPE_CHECKING:
     from streamsafe.runtime.monitor import Monitor
-    from streamsafe.runtime.torch.fallback.watch import Fallback
     from streamsafe.runtime.torch.watch import Watch
 
 NAME = "PyTorch"
 PACKAGES = ("torch", "triton")
 
-_watch: Watch | Fallback | None = None
-_problem = ""
-"""Why PyTorch is not watched though it has a device."""
+_watch: Watch | None = None
 
 
 def install(patches: Patches) -> None:
     """Puts the hooks in place, as far as this torch has a device; torch is imported.
 
-    Where the native code cannot be had, what Python can see is watched.
+    Raises:
+        UnsupportedError: the native code for this torch cannot be had; it says why and what to install.
     """
     global _watch
     if _watch is not None or not _has_device():
         return
     build = importlib.import_module("streamsafe.toolchain.compiler")
-    watch = importlib.import_module(f"{__name__}.watch").Watch(patches)
+    watch: Watch = importlib.import_module(f"{__name__}.watch").Watch(patches)
     try:
         watch.install()
     except (build.BuildError, ImportError, OSError) as error:
-        watch = _without_native_code(patches, str(error))
+        raise UnsupportedError(f"PyTorch cannot be watched: {error}") from error
     _watch = watch
-
-
-def _without_native_code(patches: Patches, reason: str) -> Fallback | None:
-    """What Python alone can watch; None where this torch cannot be watched at all, which the summary says."""
-    global _problem
-    fallback = importlib.import_module(f"{__name__}.fallback.watch")
-    trace = importlib.import_module(f"{__name__}.fallback.trace")
-    try:
-        watch: Fallback = fallback.Fallback(patches, reason)
-        watch.install()
-    except trace.NoTrace as error:
-        patches.restore()
-        _problem = f"PyTorch was not watched: {reason}; {error}"
-        return None
-    return watch
 
 
 def _has_device() -> bool:
@@ -84,8 +68,6 @@ def begin(monitor: Monitor, patches: Patches) -> None:
     """A new stream program begins."""
     if _watch is not None:
         _watch.begin(monitor, patches)
-    elif _problem:
-        monitor.sessions[-1].notes.append(_problem)
 
 
 def stream_handle(value: object) -> int | None:

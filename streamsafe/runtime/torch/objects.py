@@ -1,8 +1,7 @@
 """What the sanitizer knows of a torch program without its operators: streams' names, polls, arrays of other libraries.
 
-Captures are in :mod:`streamsafe.runtime.torch.captures`. How operators, streams and memory are seen is for the classes
-that build on both: by an extension in C++ (:mod:`streamsafe.runtime.torch.watch`), or in Python
-(:mod:`streamsafe.runtime.torch.fallback`).
+Captures are in :mod:`streamsafe.runtime.torch.captures`; :mod:`streamsafe.runtime.torch.watch` builds on both: its
+extension in C++ sees operators, streams and memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from streamsafe.runtime.torch.hooks.host_access import span
 
 
 class Base:
-    """The part of :class:`streamsafe.runtime.torch.hooks.interface.Collector` that is the same for both.
+    """The part of :class:`streamsafe.runtime.torch.hooks.interface.Collector` that needs no operators.
 
     Args:
         patches: takes the hooks away.
