@@ -134,6 +134,14 @@ FACTORIES: tuple[Call, ...] = (
         result=UNWRITTEN,
         aten="*",
     ),
+    *each(
+        "aten",
+        """lift _sparse_coo_tensor_with_dims_and_tensors _sparse_coo_tensor_unsafe _sparse_compressed_tensor_unsafe
+        _sparse_compressed_tensor_with_dims""",
+        shape_of="*",
+        result=UNWRITTEN,
+        aten="*",
+    ),
 )
 """Make a tensor; the ``_like`` ones look at the shape of their argument."""
 

@@ -197,16 +197,10 @@ def others(call: Call) -> bool:
     return bool(call.reads or call.writes)
 
 
-WRITTEN_IN_PLACE = frozenset(call.last for call in rows.IN_PLACE_VIEWS) - {"rename_"} | {"detach_"}
-"""Their schemas say that they write, and the sanitizer believes it."""
-
-
 @pytest.mark.parametrize(
     "call", [call for call in CALLS if call.last not in NOT_CALLED], ids=lambda call: call.name
 )
-def test_row(torch: Any, call: Call, request: pytest.FixtureRequest) -> None:
-    if call.last in WRITTEN_IN_PLACE:
-        request.applymarker(pytest.mark.xfail(reason="taken for a write", strict=True))
+def test_row(torch: Any, call: Call) -> None:
     function = plain(torch, call)
     if function is None:
         pytest.skip("not in this release of torch")

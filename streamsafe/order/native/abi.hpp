@@ -215,7 +215,7 @@ SS_API int64_t ss_capture_sites(void* c, int64_t* out, int64_t room) {
 SS_API void ss_tape(void* c, int on) {
   SS_BEGIN;
   core.taping = on != 0;
-  core.tape.clear();
+  core.clear_tape();
 }
 // What was recorded, which is then forgotten.
 SS_API int64_t ss_take_tape(void* c, int64_t* out, int64_t room) {
@@ -223,7 +223,7 @@ SS_API int64_t ss_take_tape(void* c, int64_t* out, int64_t room) {
   const auto size = int64_t(core.tape.size());
   if (size <= room) {
     std::copy(core.tape.begin(), core.tape.end(), out);
-    core.tape.clear();
+    core.clear_tape();
   }
   return size;
 }

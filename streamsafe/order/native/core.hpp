@@ -94,6 +94,39 @@ enum class Verb : int64_t {
 
 class Core;
 
+struct Capture;
+
+// What an operation's accesses replaced, for one that then was not enqueued. Readers other than the last are kept, views are not.
+struct Undo {
+  struct Saved {
+    int space;
+    Addr start, stop;
+    Record write, read;
+    std::vector<Record> readers;
+  };
+  Core* program = nullptr;  // none: there is nothing to undo
+  std::vector<Record> made;
+  std::vector<Saved> saved;
+  size_t tape_start = 0, tape_stop = 0;
+  uint32_t graph = 0;    // of a capture: whose accesses they are too, and how many there were
+  size_t captured = 0;
+
+  void clear() {
+    program = nullptr;
+    made.clear();
+    saved.clear();
+    tape_start = tape_stop = graph = captured = 0;
+  }
+  bool is_made(const Record& record) const {
+    return std::any_of(made.begin(), made.end(), [&](const Record& each) { return each.same(record); });
+  }
+  void save(int space, const Cell& cell) {
+    if (is_made(cell.write) || is_made(cell.read)) return;
+    saved.push_back(Saved{space, cell.start, cell.stop, cell.write, cell.read, {}});
+    if (cell.has_readers()) saved.back().readers = cell.more->readers;
+  }
+};
+
 // A capture in progress.
 struct Capture {
   Graph* graph = nullptr;
@@ -112,6 +145,7 @@ class Core {
   std::mutex mutex;
   bool taping = false;          // whether verbs are recorded
   std::vector<int64_t> tape;    // what was recorded and not yet taken
+  size_t tape_taken = 0;        // how much was taken before
   std::vector<Report> reports;
 
   explicit Core(bool threads = false) : threads_(threads), blocks_(std::make_shared<std::map<int, Blocks>>()) {
@@ -153,6 +187,11 @@ class Core {
     tape.push_back(int64_t(verb));
     tape.push_back(int64_t(sizeof...(values)));
     (tape.push_back(int64_t(values)), ...);
+  }
+
+  void clear_tape() {
+    tape_taken += tape.size();
+    tape.clear();
   }
 
   void say_uses(Id line, const Use* uses, size_t n, Id operation, Id site, Key host) {
@@ -338,20 +377,35 @@ class Core {
 
   // One operation is enqueued. True: it is done. False: `reports` has conflicts; the missing edges count from now on,
   // but the operation left no access: call again with `force` where it happens all the same.
-  bool access(Timeline& line, const Use* uses, size_t n, Id operation, Id site, Key host = 0, bool force = false) {
-    if (taping && !force) say_uses(line.id, uses, n, operation, site, host);
+  // `undo`: takes what `revoke` needs; one that is used for several accesses undoes them all.
+  bool access(Timeline& line, const Use* uses, size_t n, Id operation, Id site, Key host = 0, bool force = false, Undo* undo = nullptr) {
+    if (taping && !force) {
+      const size_t start = tape_taken + tape.size();
+      say_uses(line.id, uses, n, operation, site, host);
+      if (undo) {
+        if (undo->tape_stop != start) undo->tape_start = start;
+        undo->tape_stop = tape_taken + tape.size();
+      }
+    }
     if (line.capture) {
-      capture_access(line, uses, n, operation, site);
+      capture_access(line, uses, n, operation, site, undo);
       return true;
     }
+    if (undo) undo->program = this;
     Timeline& waiter = host_of(host);
+    auto look = [&](const State* before) {
+      undo_ = undo;
+      const bool done = general(line, waiter, uses, n, operation, site, before, force, false, nullptr);
+      undo_ = nullptr;
+      return done;
+    };
     // the missing edges count by now: to look again would take them for waits that were needed
-    if (force) return general(line, waiter, uses, n, operation, site, nullptr, true, false, nullptr);
+    if (force) return look(nullptr);
     State before;
     bool saved = false;
     if (line.kind != Kind::function && unsettled(line, waiter)) {
       if (line.kind == Kind::legacy && !captures_.empty())
-        return general(line, waiter, uses, n, operation, site, nullptr, force, false, nullptr);
+        return look(nullptr);
       before = State{line.clock, line.count, line.shown};
       saved = true;
       launch(line, waiter);
@@ -367,7 +421,7 @@ class Core {
       for (Addr at = use.start; at < use.stop; at = cell->stop, cell = cell->next) {
         if (!cell || cell->start != at || cell->stop > use.stop || use.dims || !use.certain || cell->has_partial() ||
             (use.mode == Mode::writes ? ++cells > few_cells : other_graphs(*cell)) || !admits(*cell, line, use.mode, waiter, sequence))
-          return general(line, waiter, uses, n, operation, site, saved ? &before : nullptr, force, false, nullptr);
+          return look(saved ? &before : nullptr);
         hit_.emplace_back(cell, use.mode);
       }
     }
@@ -377,11 +431,32 @@ class Core {
       line.shown = false;
     }
     const Record record{line.id, operation, site, 0, line.count, sequence};
+    if (undo) {
+      size_t i = 0;
+      for (auto& [cell, mode] : hit_) {
+        while (uses[i].start >= uses[i].stop || cell->start < uses[i].start || cell->start >= uses[i].stop) ++i;
+        undo->save(uses[i].space, *cell);
+      }
+      undo->made.push_back(record);
+    }
     for (auto& [cell, mode] : hit_) {
       if (mode == Mode::writes) cell->commit_write(record);
       else cell->commit_read(line, record);
     }
     return true;
+  }
+
+  // The operation was not enqueued after all: what its access replaced is there again, unless somebody came later.
+  void revoke(Undo& undo) {
+    if (!undo.program) return;
+    if (undo.tape_start < undo.tape_stop && undo.tape_start >= tape_taken)  // who reads the tape has not seen it
+      tape.erase(tape.begin() + std::ptrdiff_t(undo.tape_start - tape_taken), tape.begin() + std::ptrdiff_t(undo.tape_stop - tape_taken));
+    if (Capture* capture = undo.graph ? capture_of(undo.graph) : nullptr) {
+      for (auto it = capture->index.begin(); it != capture->index.end();) it = it->second >= undo.captured ? capture->index.erase(it) : std::next(it);
+      capture->graph->accesses.resize(undo.captured);
+    }
+    undo.program->restore(undo);
+    undo.clear();
   }
 
   // The conflicts that `access` would find, with no effect at all. True: none.
@@ -847,14 +922,18 @@ class Core {
     return true;
   }
 
-  void capture_access(Timeline& line, const Use* uses, size_t n, Id operation, Id site) {
+  void capture_access(Timeline& line, const Use* uses, size_t n, Id operation, Id site, Undo* undo = nullptr) {
     Capture& capture = *line.capture;
     Core& inner = *capture.program;
     Timeline& its = inner_of(line);
-    if (!inner.access(its, uses, n, operation, site)) {
+    if (!inner.access(its, uses, n, operation, site, 0, false, undo)) {
       for (auto& report : inner.reports) capture.graph->reports.push_back(std::move(report));
       inner.reports.clear();
-      inner.access(its, uses, n, operation, site, 0, true);
+      inner.access(its, uses, n, operation, site, 0, true, undo);
+    }
+    if (undo && !undo->graph) {
+      undo->graph = capture.graph->key;
+      undo->captured = capture.graph->accesses.size();
     }
     for (size_t i = 0; i < n; ++i) add(capture, uses[i], operation, site);
   }
@@ -1078,6 +1157,11 @@ class Core {
     }
     record.count = line.count;
     line.last = sequence_;
+    if (undo_) {
+      for (auto& each : plan)
+        for (Cell* cell : each.cells) undo_->save(each.space, *cell);
+      undo_->made.push_back(record);
+    }
     if (line.kind != Kind::host || threads_) commit(plan, line, record);
     if (graph) {
       line.shown = true;
@@ -1115,6 +1199,33 @@ class Core {
           shadow.merge(*cells);
           merged = true;
         }
+      }
+    }
+  }
+
+  void restore(const Undo& undo) {
+    std::vector<Cell*> cells;
+    for (auto& range : undo.saved) {
+      Shadow& shadow = shadow_of(range.space);
+      cells.clear();
+      shadow.overlapping(range.start, range.stop, cells);
+      for (Cell* cell : cells) {
+        if (cell->has_partial()) {
+          auto& partial = cell->more->partial;
+          partial.erase(std::remove_if(partial.begin(), partial.end(), [&](auto& each) { return undo.is_made(each.record); }), partial.end());
+          cell->tidy();
+        }
+        const bool written = undo.is_made(cell->write), read = undo.is_made(cell->read);
+        if (!written && !read) continue;
+        const Undo::Saved* before = nullptr;  // the latest, where cells have been merged
+        for (auto& each : undo.saved)
+          if (each.space == range.space && each.start < cell->stop && cell->start < each.stop &&
+              (!before || before->write.sequence < each.write.sequence))
+            before = &each;
+        if (written) cell->write = before ? before->write : Record();
+        cell->read = before ? before->read : Record();
+        if (before && !before->readers.empty()) cell->extra().readers = before->readers;
+        cell->tidy();
       }
     }
   }
@@ -1334,6 +1445,7 @@ class Core {
   std::set<std::pair<uint32_t, Count>> overlays_;  // launches of which it was said
   Id operation_ = 0, site_ = 0;  // of the operation that is examined
   bool trial_ = false;           // nothing of it is kept
+  Undo* undo_ = nullptr;         // of the access that is made
   size_t debt_ = 0, sweep_at_ = SWEEP_EVERY;
   std::vector<std::pair<Cell*, Mode>> hit_;
   std::vector<Cell*> near_;

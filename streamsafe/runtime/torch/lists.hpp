@@ -68,7 +68,7 @@ struct Kernel<Op, void(Arguments...)> {
     Seen& seen = *borrowed.seen;
     Roles roles(op);
     (see_argument(seen, arguments, roles.take()), ...);
-    if (seen.wrapped || the.capturing.load(std::memory_order_relaxed)) {  // seldom, and there is more to look at
+    if (seen.wrapped || the.capturing.load(std::memory_order_relaxed) || c10::impl::dispatch_mode_enabled()) {  // seldom, and there is more to look at
       torch::jit::Stack stack;
       torch::jit::push(stack, arguments...);
       operate(handle(), keys, &stack);
@@ -81,12 +81,17 @@ struct Kernel<Op, void(Arguments...)> {
     do_by_host(seen, operation, site);
     if (!seen.device.uses.empty()) {
       the.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
-      enqueue_all(seen, operation, site, true);
+      enqueue_all(seen, operation, site, true, borrowed.undo);
     }
     if (at::GradMode::is_enabled()) remember_forward(site);
-    Inside inside(op, operation, site, seen.index);
-    c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
-    Op::redispatch(below(keys), arguments...);
+    try {
+      Inside inside(op, operation, site, seen.index);
+      c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
+      Op::redispatch(below(keys), arguments...);
+    } catch (...) {
+      revoke(*borrowed.undo);
+      throw;
+    }
   }
 };
 

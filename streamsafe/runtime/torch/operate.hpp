@@ -7,6 +7,8 @@
 #include <map>
 #include "backward.hpp"
 #include "captured.hpp"
+#include "copies.hpp"
+#include "modes.hpp"
 
 namespace streamsafe {
 
@@ -16,17 +18,17 @@ constexpr DispatchKey KEY = DispatchKey::TESTING_ONLY_GenericMode;
 inline c10::DispatchKeySet below(c10::DispatchKeySet keys) { return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, KEY); }
 
 // On the device's current stream, for each device that takes part.
-inline void enqueue_all(Seen& seen, uint32_t operation, uint32_t site, bool may_raise) {
+inline void enqueue_all(Seen& seen, uint32_t operation, uint32_t site, bool may_raise, Undo* undo = nullptr) {
   if (!seen.several) {
     const Queue queue = queue_now(seen.index);
-    enqueue(&queue, seen.device, operation, site, may_raise);
+    enqueue(&queue, seen.device, operation, site, may_raise, undo);
     return;
   }
   std::map<int, Touched> parts;
   for (size_t i = 0; i < seen.device.uses.size(); ++i) parts[seen.device.uses[i].space].add(seen.device.uses[i], seen.device.tensors[i]);
   for (auto& [device, touched] : parts) {
     const Queue queue = queue_now(device);
-    enqueue(&queue, touched, operation, site, may_raise);
+    enqueue(&queue, touched, operation, site, may_raise, undo);
   }
 }
 
@@ -47,15 +49,22 @@ struct Inside {
 struct Scratch {
   static constexpr size_t DEEP = 8;
   Seen seen[DEEP];
+  Undo undo[DEEP];
   size_t depth = 0;
 };
 inline thread_local Scratch scratch;
 
 struct Borrowed {
   Seen own, *seen;
-  Borrowed() : seen(scratch.depth < Scratch::DEEP ? &scratch.seen[scratch.depth] : &own) {
+  Undo its, *undo;
+  Borrowed() : seen(&own), undo(&its) {
+    if (scratch.depth < Scratch::DEEP) {
+      seen = &scratch.seen[scratch.depth];
+      undo = &scratch.undo[scratch.depth];
+    }
     ++scratch.depth;
     seen->clear();
+    undo->clear();
   }
   ~Borrowed() { --scratch.depth; }
 };
@@ -102,6 +111,8 @@ inline void operate_on_subclasses(const Operator& op, const c10::OperatorHandle&
   uint32_t operation = op.id, site = 0;
   const uint64_t waits = the.counters.synchronizations;
   name_operation(op, operation, site);
+  const at::Tensor source = op.makes_copy ? (*stack)[stack->size() - op.argument_count].toTensor() : at::Tensor();
+  const bool waiting = op.makes_copy && !non_blocking_of(op, *stack, stack->size() - op.argument_count);
   Within within{&seen.device, {}, true};
   {
     Inside inside(op, operation, site, seen.index, &within);
@@ -121,6 +132,7 @@ inline void operate_on_subclasses(const Operator& op, const c10::OperatorHandle&
     the.counters.uses.fetch_add(each->device.uses.size(), std::memory_order_relaxed);
     enqueue_all(*each, operation, site, true);
   }
+  if (waiting && (*stack)[first].isTensor()) know_complete(op, seen, *made.seen, source, (*stack)[first].toTensor(), site);
 }
 
 inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -137,6 +149,7 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   }
   Borrowed borrowed;
   Seen& seen = *borrowed.seen;
+  Undo& undo = *borrowed.undo;
   const size_t base = stack->size() - op.argument_count;
   for (const auto& argument : op.arguments) see(seen, (*stack)[base + argument.index], argument.role);
   if (seen.wrapped) {  // functorch's call comes back with what its wrappers hold
@@ -161,6 +174,8 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   do_by_host(seen, operation, site);
   for (size_t i = 0; i < by_stream.uses.size(); ++i) seen.device.add(by_stream.uses[i], by_stream.tensors[i]);
   const bool device = !seen.device.uses.empty();
+  const bool peers_capture = the.capturing.load(std::memory_order_relaxed);
+  Peers peers = peers_capture ? Peers() : Peers::of(op, seen);
   if (device) {
     the.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
     if (op.collective) {
@@ -174,14 +189,17 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
           reports = take_reports(the.core);
       }
       if (!reports.empty()) judge(reports, operation, &seen.device, true);
+    } else if (peers) {
+      peers.begin(site);
+      enqueue(&peers.source, seen.device, operation, site, true, &undo);
     } else {
-      enqueue_all(seen, operation, site, true);
+      enqueue_all(seen, operation, site, true, &undo);
     }
   }
   if (at::GradMode::is_enabled()) remember_forward(site);
-  const bool from_host = op.copy && op.makes_copy && (*stack)[base].isTensor() && (*stack)[base].toTensor().is_cpu();
-  const bool non_blocking = op.copy && op.non_blocking >= 0 && (*stack)[base + size_t(op.non_blocking)].isBool() &&
-                            (*stack)[base + size_t(op.non_blocking)].toBool();
+  const at::Tensor source = op.makes_copy && (*stack)[base].isTensor() ? (*stack)[base].toTensor() : at::Tensor();
+  const bool from_host = source.defined() && source.is_cpu();
+  const bool non_blocking = op.copy && non_blocking_of(op, *stack, base);
   if (op.collective && device) {
     Collective collective{&seen.device, operation, site, queue_now(seen.index)};
     {
@@ -198,7 +216,8 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     return;
   }
   Within within{&seen.device, {}};
-  {
+  try {
+    Handled handled(handle, seen.device);
     Inside inside(op, operation, site, seen.index, &within);
     if (op.own) {
       c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
@@ -206,19 +225,38 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     } else {
       handle.redispatchBoxed(below(keys), stack);
     }
+    if (handled.in_vain()) {
+      revoke(undo);
+      return;
+    }
+  } catch (...) {
+    revoke(undo);
+    throw;
   }
+  if (peers) peers.end(site);
   if (here.within) here.within->written.insert(here.within->written.end(), within.written.begin(), within.written.end());
   if (op.results.empty()) return;
   const size_t first = stack->size() - op.result_count;
   Borrowed made;
   for (const auto& result : op.results) see(*made.seen, (*stack)[first + result.index], result.role);
   if (made.seen->wrapped) return;
+  const bool returns_memory = !made.seen->device.uses.empty();
   drop_given(made.seen->device, seen.device);
+  if (op.own && op.only_reads && returns_memory && made.seen->device.uses.empty()) revoke(undo);  // a view, whatever the schema says
   within.drop_from(made.seen->device);
   if (!made.seen->device.uses.empty()) {
     if (!site) name_operation(op, operation, site);
     the.counters.uses.fetch_add(made.seen->device.uses.size(), std::memory_order_relaxed);
-    enqueue_all(*made.seen, operation, site, true);
+    if (op.makes_copy && seen.index >= 0 && made.seen->index != seen.index && !peers_capture) {
+      peers = Peers::between(seen.index, made.seen->index);
+      peers.begin(site);
+      enqueue(&peers.source, made.seen->device, operation, site);
+      peers.end(site);
+    } else {
+      enqueue_all(*made.seen, operation, site, true);
+    }
+    if (from_host && !non_blocking && (*stack)[first].isTensor())
+      know_complete(op, seen, *made.seen, source, (*stack)[first].toTensor(), site);
   }
   if (!the.host) return;
   if (op.makes_copy && !from_host && (*stack)[first].isTensor()) {

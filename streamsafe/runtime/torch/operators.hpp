@@ -2,6 +2,8 @@
 // which streamsafe/toolchain/torch_operators.py writes into the build folder from the rows of streamsafe/apis.
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -29,6 +31,7 @@ struct Operator {
   bool skip = false;       // touches no memory
   bool copy = false;       // may copy between host and device
   bool makes_copy = false; // its result is the copy
+  bool only_reads = true;  // writes none of its arguments
   bool fresh = false;      // gives memory that it does not write
   bool collective = false;
   bool synchronizes = false;  // the host waits for the device inside,
@@ -82,11 +85,6 @@ inline const char* const OWN_[] = {
 #include "operators.h"
 };
 
-inline const char* const COPIES_[] = {
-#define COPIES(operator_) operator_,
-#include "operators.h"
-};
-
 template <class List>
 bool among(const List& list, const std::string& name) {
   for (const char* each : list)
@@ -130,12 +128,17 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
   const std::string& name = schema.name();
   const size_t colons = name.find("::");
   made->name = colons == std::string::npos ? name : starts(name, "aten::") ? name.substr(colons + 2) : name.substr(0, colons) + "." + name.substr(colons + 2);
-  const bool metadata = among(METADATA_, name);
   made->own = among(OWN_, name.substr(0, colons));
+  const auto views = [](const c10::Argument& value) { return value.alias_info() && !value.alias_info()->isWrite(); };
+  const auto writes = [](const c10::Argument& value) { return value.alias_info() && value.alias_info()->isWrite(); };
+  const auto& given = schema.arguments();
+  const auto& returned = schema.returns();
+  // a view looks at shapes and strides, and what only changes them says so
+  const bool metadata = among(METADATA_, name) || handle.hasTag(at::Tag::inplace_view) ||
+                        (made->own && !returned.empty() && std::all_of(returned.begin(), returned.end(), views) &&
+                         std::none_of(given.begin(), given.end(), writes));
   made->fresh = among(FRESH_, name);
   made->collective = starts(name, "c10d::");
-  made->copy = among(COPIES_, name);
-  made->makes_copy = name == "aten::_to_copy";
   for (const auto& each : CALLED_)
     if (name == each.name) made->name = each.called;
   const char* unless = "";
@@ -149,15 +152,17 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const auto& argument = schema.arguments()[i];
     if (argument.name() == "non_blocking" || argument.name() == "async_op") made->non_blocking = int16_t(i);
+    if (argument.name() == "non_blocking") made->copy = made->own;
     if (argument.name() == "device") made->device = int16_t(i);
     if (argument.name() == "generator") made->generator = int16_t(i);
     if (argument.name() == unless) made->unless = int16_t(i);
     if (!holds_tensor(argument.type())) continue;
     const auto* alias = argument.alias_info();
-    Role role = alias && alias->isWrite() ? (made->fresh ? Role::metadata : Role::write) : metadata || alias ? Role::metadata : Role::read;
+    Role role = metadata || made->fresh ? Role::metadata : !alias ? Role::read : alias->isWrite() ? Role::write : Role::metadata;
     for (const auto& written : WRITTEN_)
       if (name == written.name && argument.name() == written.argument) role = Role::write;
     if (made->collective) role = of_collective(name, argument.name());
+    if (role == Role::write || role == Role::both) made->only_reads = false;
     made->arguments.push_back(Argument{uint16_t(i), role});
   }
   for (size_t i = 0; i < schema.returns().size(); ++i) {
@@ -167,6 +172,7 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
     if (result.alias_info() || made->collective || name == "aten::_unsafe_view") continue;
     made->results.push_back(Argument{uint16_t(i), made->fresh ? Role::metadata : Role::write});
   }
+  made->makes_copy = made->copy && !made->results.empty();
   using c10::DispatchKey;
   made->pass = starts(name, "_c10d_functional") || (handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
                                                      !handle.hasKernelForDispatchKey(DispatchKey::CUDA) &&

@@ -332,8 +332,9 @@ inline void judge(const std::vector<Report>& reports, uint32_t operation, const 
   throw py::error_already_set();
 }
 
-// An operation is about to be enqueued on a stream, or (nullptr) done by the host. Throws what is to be raised.
-inline void enqueue(const Queue* queue, const Touched& touched, uint32_t operation, uint32_t site, bool may_raise = true) {
+// An operation is about to be enqueued on a stream, or (nullptr) done by the host. Throws what is to be raised. `undo`: takes
+// what `revoke` needs.
+inline void enqueue(const Queue* queue, const Touched& touched, uint32_t operation, uint32_t site, bool may_raise = true, Undo* undo = nullptr) {
   State& the = state();
   Core& core = the.core;
   const Key thread = the.thread();
@@ -343,16 +344,23 @@ inline void enqueue(const Queue* queue, const Touched& touched, uint32_t operati
     Lock guard(core.mutex);
     const Use* uses = touched.uses.data();
     const size_t n = touched.uses.size();
-    const bool done = queue ? core.access(the.line(queue->device, queue->handle), uses, n, operation, site, thread)
+    const bool done = queue ? core.access(the.line(queue->device, queue->handle), uses, n, operation, site, thread, false, undo)
                             : core.host_access(uses, n, operation, site, thread);
     if (done) return;
     reports = take_reports(core);
   }
   judge(reports, operation, &touched, may_raise);
   Lock guard(core.mutex);
-  if (queue) core.access(the.line(queue->device, queue->handle), touched.uses.data(), touched.uses.size(), operation, site, thread, true);
+  if (queue) core.access(the.line(queue->device, queue->handle), touched.uses.data(), touched.uses.size(), operation, site, thread, true, undo);
   else core.host_access(touched.uses.data(), touched.uses.size(), operation, site, thread, true);
   core.reports.clear();
+}
+
+// The operation was not enqueued after all.
+inline void revoke(Undo& undo) {
+  if (!undo.program) return;
+  Lock guard(state().core.mutex);
+  state().core.revoke(undo);
 }
 
 }  // namespace streamsafe
