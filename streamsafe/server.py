@@ -241,9 +241,10 @@ class Server(LanguageServer):
             types.DiagnosticRelatedInformation(
                 types.Location(_address(place, cells), self._range(place, texts)), place.message
             )
-            for place in record.related
+            for place in (*record.related, *record.witness)
         ]
-        help_ = f"\nhelp: {record.help}" if record.help else ""
+        help_ = "".join(f"\nassumes that {text}" for text in record.assumptions)
+        help_ += f"\nhelp: {record.help}" if record.help else ""
         diagnostic = types.Diagnostic(
             range=self._range(record.place, texts),
             message=f"{record.sentence}{help_}",

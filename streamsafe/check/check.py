@@ -19,6 +19,7 @@ from streamsafe.check import prefilter
 from streamsafe.check.entries import check_module
 from streamsafe.check.modules import Project
 from streamsafe.check.report import conflict_of
+from streamsafe.check.source import Function
 from streamsafe.order.hazard import CONFIDENCES, Conflict, Span
 from streamsafe.project.settings import Models
 from streamsafe.project.text import SourceError, read
@@ -36,6 +37,7 @@ class Run:
         notes: where a limit cut the run short, in sentences.
         entered: the functions of other files that its paths entered: file, first and last row.
         paths: how many paths were run.
+        explanation: what is known of the row that was asked about, in sentences.
         unreadable: why the file cannot be read or parsed: a sentence, row and column; None where it can.
     """
 
@@ -44,6 +46,7 @@ class Run:
     notes: list[str] = field(default_factory=list)
     entered: list[tuple[str, int, int]] = field(default_factory=list)
     paths: int = 0
+    explanation: list[str] = field(default_factory=list)
     unreadable: tuple[str, int, int] | None = None
 
 
@@ -76,8 +79,13 @@ class Files:
         """Whether a file with these bytes can show anything: a second stream or a clock, and a device."""
         return prefilter.relevant(data)
 
-    def run(self, path: str) -> Run:
-        """Run one file. Raises what a fault of the machine raises; a file that is no Python is told in the result."""
+    def run(self, path: str, explain: int | None = None) -> Run:
+        """Run one file. Raises what a fault of the machine raises; a file that is no Python is told in the result.
+
+        Args:
+            path: the file.
+            explain: a row of which to tell what the paths come to.
+        """
         result = Run(path)
         try:
             data = self._texts.get(path)
@@ -106,6 +114,8 @@ class Files:
         finally:
             sys.setrecursionlimit(limit)
         result.paths = found.paths
+        if explain is not None:
+            result.explanation = _explained(explain, module.all_functions, found.entered)
         if found.cut:
             result.notes.append(f"{found.cut} of {found.paths} paths were not run to their end")
         result.entered = sorted(
@@ -116,6 +126,15 @@ class Files:
             }
         )
         return result
+
+
+def _explained(row: int, functions: Iterable[Function], entered: Iterable[Function]) -> list[str]:
+    """Whether a path comes to a row."""
+    around = [each for each in functions if each.node.lineno <= row <= (each.node.end_lineno or 0)]
+    if not around:
+        return []
+    inner = max(around, key=lambda each: each.node.lineno)
+    return [f"`{inner.qualified}()` is run inside its callers"] if inner in entered else []
 
 
 def distinct(conflicts: Iterable[Conflict]) -> list[Conflict]:

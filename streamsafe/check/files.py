@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -220,7 +221,11 @@ class _Project:
         self._given = given
         self._models: Models = planned.tasks[0].models if planned.tasks else {}
         self._looks: dict[str, Look] = {}
-        own = [path for path in planned.looked if path.endswith(".py") and path not in given]
+        own = [
+            path
+            for path in planned.looked
+            if path.endswith(".py") and (path not in given or os.path.isfile(path))
+        ]
         every = {path for paths in beside(own).values() for path in paths} if planned.tasks else set()
         for path in sorted(every - planned.looked.keys()):
             footprint.note(path)
@@ -373,9 +378,9 @@ def _run_into(checked: Checked, task: Task) -> None:
         problem = syntax_error(task.path, f"cannot be read: {error.strerror or error}")
     else:
         if task.analyse:
-            run = _runner().run(task.path)
-            checked.conflicts = run.conflicts
-            checked.notes = run.notes
+            explained = _STATE[2][1] if _STATE[2] is not None and _STATE[2][0] == task.path else None
+            run = _runner().run(task.path) if explained is None else _runner().run(task.path, explained)
+            checked.conflicts, checked.notes, checked.explanation = run.conflicts, run.notes, run.explanation
         return
     checked.conflicts = [problem] if task.report_syntax else []
 
@@ -400,7 +405,9 @@ def _reported(planned: Plan, found: Iterable[Checked]) -> list[Checked]:
         conflicts = distinct(own.get(path, ()))
         if run is not None or conflicts:
             crash = run.crash if run is not None else None
-            results.append(Checked(path, conflicts, crash=crash, notes=run.notes if run is not None else []))
+            results.append(Checked(path, conflicts, crash=crash))
+            if run is not None:
+                results[-1].notes, results[-1].explanation = run.notes, run.explanation
     return results
 
 

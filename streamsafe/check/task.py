@@ -17,7 +17,7 @@ class Checked:
         conflicts: what the analysis found; a file that cannot be parsed has one violation, ``syntax-error``.
         explanation: what is known at the row asked for (`--explain-line`).
         crash: an internal error, in one sentence; the file was not checked.
-        notes: where a limit cut the analysis of a function short.
+        notes: why it was not run to its end, where a limit cut that short.
         with_others: what shows together with definitions of other files.
         linked: these definitions: file, first and last row.
         entered: the functions of other files that it calls: file, first and last row.

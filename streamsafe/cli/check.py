@@ -107,7 +107,9 @@ class _AddNoqa(click.Command):
 @_list("--extend-select", "CODES", "Codes, prefixes or names to report in addition.")
 @_list("--ignore", "CODES", "Codes, prefixes or names not to report.")
 @click.option(
-    "--confidence", type=click.Choice(CONFIDENCES), help="The least confidence to show [default: likely]."
+    "--confidence",
+    type=click.Choice(CONFIDENCES),
+    help="The least confidence to show [default: certain]; the others are for a review.",
 )
 @click.option(
     "--severity", type=click.Choice(SEVERITIES), help="The least severity to show [default: advice]."
@@ -271,6 +273,9 @@ def _once(options: Options, configs: Configs) -> int:
             f"internal error, {shown(result.path)} was not checked: {result.crash}; please report it"
         )
     status = _act(options, request, found.files, given, report)
+    if report.stopped:
+        output.error("interrupted: the files that are left were not checked")
+        return 130
     return 2 if report.crashes or found.problems else status
 
 
@@ -359,7 +364,7 @@ def _act(
         note = offer(report, unsafe=options.unsafe_fixes)
     show = Output(options.output_format or "full", options.output_file, options.quiet)
     if options.statistics:
-        show.statistics(report.findings)
+        show.statistics(report.findings, report.notes)
     elif options.fix_only:
         click.echo(note) if note and not options.quiet else None
         return 1 if fixed and options.exit_non_zero_on_fix else 0
@@ -412,7 +417,7 @@ def _say_how(files: list[File], report: Report, seconds: float) -> None:
     for file in files:
         click.echo(f"streamsafe: checked {shown(file.path)}", err=True)
     for path, note in report.notes:
-        click.echo(f"streamsafe: {shown(path)}: analysis cut short in {note}", err=True)
+        click.echo(f"streamsafe: {shown(path)}: not run to its end: {note}", err=True)
 
 
 def _show_settings(files: list[File], configs: Configs) -> int:

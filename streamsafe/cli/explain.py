@@ -1,23 +1,27 @@
-"""`streamsafe check --explain-line`: what is known at one line."""
+"""`streamsafe check --explain-line`: what is known at one line, and why nothing is reported there."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from streamsafe.check.files import check, plan
+from streamsafe.check.task import Checked
 from streamsafe.cli import Failure, output
+from streamsafe.findings.collect import Layer, Selection, least_confidence, visible
+from streamsafe.order.hazard import Conflict
+from streamsafe.project.files import File
 from streamsafe.project.settings import Config, Configs
-from streamsafe.static import project
-
-if TYPE_CHECKING:
-    from streamsafe.findings.collect import Layer
+from streamsafe.project.suppressions import find
+from streamsafe.project.text import SourceError, read
+from streamsafe.registry import RegistryError, code_for
+from streamsafe.registry import rule as rule_of
 
 
 def explain(place: str, configs: Configs, layer: Layer = (None, (), ())) -> int:
-    """Print the streams, accesses and edges that are known at a line, and what is reported there.
+    """Print what runs come to at a line, what is found there, and why it is not reported.
 
     Args:
         place: ``FILE:LINE``.
@@ -32,28 +36,23 @@ def explain(place: str, configs: Configs, layer: Layer = (None, (), ())) -> int:
     full, row = os.path.abspath(path), int(line)
     _exists(full, path, row)
     config = configs.of_directory(os.path.dirname(full))
-    task = project.Task(full, os.path.getsize(full), config.models)
-    from streamsafe.registry import RegistryError
-
-    result = project.check_one(task, explain=row)
+    planned = plan([File(full, config, named=True)], {}, use_prefilter=False)
+    result = next(iter(check(planned, jobs=1, explain=(full, row)).checked), Checked(full))
     if result.crash:
         output.error(f"internal error in {path}: {result.crash}; please report it")
         return 2
     try:
-        reported = _findings_at(result, row, config, layer)
+        reported = _found_at(result, row, config, layer)
     except RegistryError as error:
         raise Failure(str(error)) from error
-    for text in (*result.explanation, *reported):
+    lines = [*result.explanation, *reported, *(f"not run to its end: {note}" for note in result.notes)]
+    for text in lines or ["nothing is found on this line"]:
         click.echo(text)
-    if not result.explanation and not reported:
-        click.echo("no stream, access or edge is known there")
     return 0
 
 
 def _exists(full: str, path: str, row: int) -> None:
     """See that a file has a row; of a file that cannot be decoded the check itself says so."""
-    from streamsafe.project.text import SourceError, read
-
     try:
         text = read(Path(full).read_bytes(), full)
     except (OSError, SourceError):
@@ -65,19 +64,34 @@ def _exists(full: str, path: str, row: int) -> None:
         )
 
 
-def _findings_at(result: project.Checked, row: int, config: Config, layer: Layer) -> list[str]:
-    """What is reported on a row, in one line each."""
-    if not result.conflicts:
-        return []
-    from streamsafe.findings.collect import Selection
-    from streamsafe.registry import code_for
-
+def _found_at(result: Checked, row: int, config: Config, layer: Layer) -> list[str]:
+    """What is found on a row, and, where it is not reported, why."""
     codes = Selection(layer).codes(result.path, config)
     lines = []
     for conflict in result.conflicts:
         spans = [access.span for access in (conflict.first, conflict.second) if access is not None]
         if any(span is not None and span.row <= row <= span.end_row for span in spans):
             hazard = code_for(conflict)
-            if hazard.code in codes:
-                lines.append(f"{hazard.code} ({hazard.confidence}): {hazard.message}")
+            lines.append(f"{hazard.code} ({hazard.confidence}): {hazard.message}")
+            lines += [f"  assumes that {each.text}" for each in hazard.assumptions]
+            lines += [f"  not reported: {why}" for why in _hidden(conflict, hazard.code, codes, config)]
     return lines
+
+
+def _hidden(conflict: Conflict, code: str, codes: frozenset[str], config: Config) -> list[str]:
+    """Why something that is found is not reported."""
+    place = conflict.shown_at
+    hazard = code_for(conflict)
+    why = []
+    if code not in codes:
+        why.append(f"{code} is not selected")
+    if place is not None:
+        least = least_confidence(place.filename, config)
+        if not visible(hazard, least):
+            why.append(f"it is {hazard.confidence}, and what is shown is at least {least} (--confidence)")
+        rule = rule_of(code)
+        rows = range(place.row, place.end_row + 1)
+        text = read(Path(place.filename).read_bytes(), place.filename).text
+        if rule is not None and any(each.covers(code, rule.name, rows) for each in find(text)):
+            why.append("a comment suppresses it")
+    return why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
@@ -141,8 +141,8 @@ class Output:
                 block = block.replace(code, linked(code, finding.rule.url), 1)
             click.echo(block, color=colour, file=file)
 
-    def statistics(self, findings: list[Finding]) -> None:
-        """How often each code was found, most often first."""
+    def statistics(self, findings: list[Finding], notes: Sequence[tuple[str, str]] = ()) -> None:
+        """How often each code was found, most often first, and which files were not run to their end."""
         counts = Counter((finding.rule.code, finding.rule.name) for finding in findings)
         rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
         with self.opened() as file:
@@ -155,23 +155,20 @@ class Output:
             width = max((len(str(n)) for _, n in rows), default=1)
             for (code, name), n in rows:
                 click.echo(f"{n:>{width}}  {code}  {name}", file=file)
-
-
-_MOST_NAMED = 3
+            for path, note in notes:
+                click.echo(f"{shown(path)}: not run to its end: {note}", file=file)
 
 
 def _limits(report: Report) -> str:
-    """Which functions a limit cut short: the first ones by name, the others by their number; "" where none did."""
-    cut = list(dict.fromkeys((path, note.rpartition(": ")[0]) for path, note in report.notes))
+    """How many files were not run to their end; "" where all were."""
+    cut = {path for path, _ in report.notes}
     if not cut:
         return ""
-    named = [f"{function} ({shown(path)})" for path, function in cut[:_MOST_NAMED]]
-    more = f" and {count(len(cut) - len(named), 'more function')}" if len(cut) > len(named) else ""
-    return f"a limit cut the analysis of {', '.join(named)}{more} short, see --verbose"
+    return f"{count(len(cut), 'file')} not run to {'its' if len(cut) == 1 else 'their'} end, see --verbose"
 
 
 def _summary(findings: list[Finding], outcome: Outcome | None, files: int, limits: str = "") -> str:
-    """The last line: what was found, what is not shown, and which functions a limit cut short."""
+    """The last line: what was found, what is not shown, and what was not run to its end."""
     if files == 0:
         return click.style("No Python files found.", fg="yellow", bold=True)
     if findings:

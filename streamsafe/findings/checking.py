@@ -68,7 +68,7 @@ class Report:
         outcome, texts: None when nothing was found, which needs no rule to be imported.
         crashes: files that were not checked because of an internal error.
         analysed: how many files were worth parsing.
-        notes: files, and where a limit cut the analysis of one of their functions short.
+        notes: files that were not run to their end, and why.
         problems: what went wrong with the cache, in one sentence each.
         cache: the directory in which results are kept between runs; "" for none.
         stopped: whether the user has stopped it before all files were checked.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from streamsafe import registry
+from streamsafe.check.assumptions import SHOWN_BY_DEFAULT
 from streamsafe.check.task import Checked, violation
 from streamsafe.findings import baseline
 from streamsafe.order.hazard import CONFIDENCES, Access, Confidence, Hazard, Span
@@ -34,7 +35,7 @@ class Finding:
         level: the severity that the configuration gives the rule, if any.
         repaired: whether its repair is made: ``never``, as a ``safe`` one, or as its rule says ("").
         run: what recorded runs say of it; None where none were given.
-        cut_short: where a limit cut the analysis of functions of the file short.
+        cut_short: why the file was not run to its end, where a limit cut that short.
     """
 
     hazard: Hazard
@@ -247,7 +248,7 @@ def collect(
         finding = Finding(hazard, rule, selection.severity(rule, config), selection.repaired(rule, config))
         if not ignore_noqa and _suppressed(hazard, finding.rule, of_file):
             outcome.suppressed += 1
-        elif not _visible(hazard, confidence or least_confidence(path, config)):
+        elif not visible(hazard, confidence or least_confidence(path, config)):
             outcome.hidden[hazard.confidence] += 1
         elif not _severe(finding, severity or config.severity):
             outcome.minor += 1
@@ -307,7 +308,10 @@ def _severe(finding: Finding, least: Severity) -> bool:
     return SEVERITIES.index(finding.severity) <= SEVERITIES.index(least)
 
 
-def _visible(hazard: Hazard, least: Confidence) -> bool:
+def visible(hazard: Hazard, least: Confidence) -> bool:
+    """Whether a hazard is as sure as what is shown; what is assumed and measured to be right counts as sure."""
+    if hazard.assumptions and all(each.name in SHOWN_BY_DEFAULT for each in hazard.assumptions):
+        return True
     return CONFIDENCES.index(hazard.confidence) <= CONFIDENCES.index(least)
 
 

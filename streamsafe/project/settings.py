@@ -136,7 +136,7 @@ class Config:
     extend_safe_fixes: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    confidence: Confidence = "likely"
+    confidence: Confidence = "certain"
     per_file_confidence: tuple[tuple[str, Confidence], ...] = ()
     severity: Severity = "advice"
     rule_severity: tuple[tuple[str, Severity], ...] = ()
@@ -368,7 +368,7 @@ def parse(table: Any, path: str | None) -> Config:
     root = os.getcwd() if path is None else os.path.dirname(os.path.abspath(path))
     table = _table(table, where)
     _no_others(table, KEYS, where)
-    confidence = table.get("confidence", "likely")
+    confidence = table.get("confidence", "certain")
     _one_of(confidence, CONFIDENCES, f"{where}.confidence")
     severity = table.get("severity", "advice")
     _one_of(severity, SEVERITIES, f"{where}.severity")

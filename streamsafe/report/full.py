@@ -165,12 +165,30 @@ class _Block:
         if extent:
             yield "memory", extent
         yield from self.facts
+        yield from self._because()
+        for assumption in hazard.assumptions:
+            yield "assumes", f"that {assumption.text}"
         if hazard.missing is not None and hazard.first is not None:
             yield "missing edge", " -> ".join(missing_edge(hazard))
         if hazard.help:
             yield "help", hazard.help
         if hazard.count > 1:
             yield "note", f"this happened {hazard.count} times; the first time is shown"
+        if hazard.further:
+            yield "note", f"and {hazard.further} more like it, by the same missing edge"
+
+    def _because(self) -> Iterator[tuple[str, str]]:
+        """The path that shows the hazard, where it has more to say than the labels."""
+        steps = self.hazard.witness
+        labelled = {label.span for label in self._labels()}
+        if all(step.span in labelled for step in steps):
+            return
+        for number, step in enumerate(steps):
+            where = f"{self._where(step.span)} " if step.span is not None else ""
+            yield "because" if number == 0 else "then", f"{where}{step.message}"
+
+    def _where(self, span: Span) -> str:
+        return location(span, self.sources[span.filename]).rpartition(":")[0]
 
     # -- source ------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ def render(records: Iterable[Record], notes: Sequence[tuple[str, str]] = ()) -> 
 
 def _notice(path: str, note: str) -> str:
     file = _escaped(shown(path), ",:")
-    return f"::notice title=streamsafe,file={file}::{_escaped(f'analysis cut short in {note}')}"
+    return f"::notice title=streamsafe,file={file}::{_escaped(f'not run to its end: {note}')}"
 
 
 def _command(record: Record) -> str:

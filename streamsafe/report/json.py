@@ -9,7 +9,7 @@ from typing import Any
 
 from streamsafe.findings.collect import Finding, Texts
 from streamsafe.findings.verdict import Verdict
-from streamsafe.order.hazard import Span
+from streamsafe.order.hazard import Assumption, Note, Span
 from streamsafe.repairs.repair import fix_of
 from streamsafe.wording import block, by
 
@@ -39,6 +39,9 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
         "related": related,
         "severity": finding.severity,
         "confidence": hazard.confidence,
+        "witness": [_step(step, texts) for step in hazard.witness],
+        "assumptions": [_assumption(each, texts) for each in hazard.assumptions],
+        "further": hazard.further,
         "help": hazard.help or None,
         "fix": _fix(finding, texts),
         "url": finding.rule.url,
@@ -48,6 +51,18 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
     if finding.run is not None:
         described["run"] = _run(finding.run)
     return described
+
+
+def _step(step: Note, texts: Texts) -> dict[str, Any]:
+    """A step of the path that shows a finding."""
+    place = _place(step.span, texts) if step.span is not None else {}
+    return {**place, "message": step.message}
+
+
+def _assumption(assumption: Assumption, texts: Texts) -> dict[str, Any]:
+    """What a finding takes for granted."""
+    place = _place(assumption.span, texts) if assumption.span is not None else {}
+    return {"name": assumption.name, "message": assumption.text, **place}
 
 
 def _run(verdict: Verdict) -> dict[str, Any]:

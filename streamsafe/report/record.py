@@ -54,6 +54,8 @@ class Record:
         place: where it stands; None for a hazard at run time whose access has no frame in a file.
         related: the other access first, then waits, allocations, releases, captures.
         count: how often it happened; 1 for a static finding.
+        witness: the path that shows a static finding, in the order of time.
+        assumptions: what it takes for granted, the ends of sentences that begin with "assumes that".
         run: what recorded runs say of a static finding (``confirmed``, ``ordered``, ``not-reached``), or nothing.
         ranks: the processes of one run that have it, in a merged report.
         fingerprint: the same for the same finding in the next version of the file, another for each finding of a run.
@@ -67,6 +69,8 @@ class Record:
     confidence: str
     place: Place | None
     related: tuple[Place, ...]
+    witness: tuple[Place, ...]
+    assumptions: tuple[str, ...]
     help: str
     fix: Fix | None
     url: str
@@ -119,6 +123,12 @@ def _record(data: Mapping[str, Any], taken: Counter[str]) -> Record:
         related=tuple(
             found for item in data["related"] if (found := _place(item, item["message"])) is not None
         ),
+        witness=tuple(
+            found
+            for item in data.get("witness") or ()
+            if (found := _place(item, item["message"])) is not None
+        ),
+        assumptions=tuple(each["message"] for each in data.get("assumptions") or ()),
         help=data.get("help") or "",
         fix=None if fix is None else Fix(fix["applicability"], fix["message"], _edits(fix["edits"])),
         url=data.get("url") or "",

@@ -28,7 +28,7 @@ def render(records: Iterable[Record], notes: Sequence[tuple[str, str]] = ()) -> 
 
     Args:
         records: the findings.
-        notes: (file, function and limit) of what was analysed in part only: notifications of the run's invocation.
+        notes: (file, why) of what was not run to its end: notifications of the run's invocation.
     """
     found = list(records)
     codes = sorted({record.code for record in found})
@@ -56,7 +56,7 @@ def render(records: Iterable[Record], notes: Sequence[tuple[str, str]] = ()) -> 
 def _notification(path: str, note: str) -> dict[str, Any]:
     return {
         "level": "warning",
-        "message": {"text": f"analysis cut short in {note}"},
+        "message": {"text": f"not run to its end: {note}"},
         "locations": [{"physicalLocation": {"artifactLocation": _artifact(path)}}],
     }
 
@@ -88,7 +88,8 @@ def _summary(documentation: str) -> str:
 
 
 def _result(record: Record, codes: Sequence[str]) -> dict[str, Any]:
-    message = record.sentence if not record.help else f"{record.sentence}\nHelp: {record.help}"
+    assumed = "".join(f"\nAssumes that {text}." for text in record.assumptions)
+    message = record.sentence + assumed + (f"\nHelp: {record.help}" if record.help else "")
     result: dict[str, Any] = {
         "ruleId": record.code,
         "ruleIndex": codes.index(record.code),
@@ -104,6 +105,8 @@ def _result(record: Record, codes: Sequence[str]) -> dict[str, Any]:
             "latent": record.latent,
         },
     }
+    if record.assumptions:
+        result["properties"]["assumptions"] = [dict(each) for each in record.data["assumptions"]]
     if record.run:
         result["properties"]["run"] = record.data["run"]
     if record.ranks:
@@ -112,11 +115,26 @@ def _result(record: Record, codes: Sequence[str]) -> dict[str, Any]:
         result["relatedLocations"] = [
             {"id": number, **_location(place)} for number, place in enumerate(record.related, 1)
         ]
-    if record.place is not None and record.related:
+    if record.witness:
+        steps = [_passed(step, number, record) for number, step in enumerate(record.witness, 1)]
+        result["codeFlows"] = [{"threadFlows": [{"locations": steps}]}]
+    elif record.place is not None and record.related:
         result["codeFlows"] = [{"threadFlows": [{"locations": _flow(record, record.place)}]}]
     if record.fix is not None and record.place is not None and record.place.cell is None:
         result["fixes"] = [_fix(record.fix, record.place)]
     return result
+
+
+def _passed(step: Place, number: int, record: Record) -> dict[str, Any]:
+    """A step of the path that shows a finding."""
+    place = record.place
+    here = place is not None and (step.filename, step.row, step.column) == (
+        place.filename,
+        place.row,
+        place.column,
+    )
+    importance = "essential" if here else "important"
+    return {"location": _location(step), "executionOrder": number, "importance": importance}
 
 
 def _flow(record: Record, place: Place) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ def test_json_contract(cli: Cli, project: Path) -> None:
             "severity",
             "confidence",
         ),
-        *("help", "fix", "url"),
+        *("help", "fix", "url", "witness", "assumptions", "further"),
     }
     assert finding["code"] == "SS101"
     assert finding["name"] == "unordered-read"
@@ -185,15 +185,26 @@ def test_explain_line(cli: Cli, project: Path) -> None:
     assert cli("check", "--explain-line", "bug.py:2").stdout.strip() != ""
 
 
-def test_explain_line_reports_what_is_selected(cli: Cli, project: Path) -> None:
-    upload = 'def up():\n    return torch.ones(4).to("cuda", non_blocking=True)\n'
-    (project / "up.py").write_text(f"import torch\n\n{upload}")
-    place = ("--explain-line", "up.py:4")
-    assert "SS321" not in cli("check", *place).stdout
-    assert "SS321 (certain): " in cli("check", "--extend-select", "SS321", *place).stdout
-    refused = cli("check", "--select", "SS99", *place)
-    assert refused.exit_code == 2
-    assert "SS99" in refused.stderr
+HIDDEN = {
+    "it is not selected": (BUG, ["--ignore", "SS101"], "not reported: SS101 is not selected"),
+    "a comment": (
+        BUG.replace("x.sum()", "x.sum()  # noqa: SS101"),
+        [],
+        "not reported: a comment suppresses it",
+    ),
+    "nothing": (BUG, [], ""),
+}
+
+
+@pytest.mark.parametrize("why", HIDDEN)
+def test_explain_line_says_why_a_finding_is_not_reported(cli: Cli, project: Path, why: str) -> None:
+    text, options, said = HIDDEN[why]
+    (project / "bug.py").write_text(text)
+    told = cli("check", *options, "--explain-line", f"bug.py:{BUG_ROW}").stdout
+    assert "SS101 (certain): " in told
+    assert (said in told) if said else ("not reported" not in told)
+    refused = cli("check", "--select", "SS99", "--explain-line", f"bug.py:{BUG_ROW}")
+    assert (refused.exit_code, "SS99" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("place", ["bug.py", "bug.py:x", "bug.py:0", "nope.py:3", ":3"])

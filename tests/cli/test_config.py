@@ -200,7 +200,7 @@ def test_model_changes_what_is_found(cli: Cli, project: Path) -> None:
 def test_defaults(project: Path) -> None:
     config = Configs().of_directory(str(project))
     assert config.select is None
-    assert config.confidence == "likely"
+    assert config.confidence == "certain"
     assert load(str(project / "pyproject.toml"), missing_ok=True) is None
     with pytest.raises(ConfigError, match="No such file"):
         load(str(project / "pyproject.toml"))

@@ -96,10 +96,10 @@ def test_no_format_is_silent_where_a_limit_cuts_a_function_short(
     (project / "many.py").write_text(text)
     done = cli("check", "--no-cache", "--output-format", name)
     assert done.exit_code == 0
-    named = "a limit cut the analysis of chosen (many.py) short" in done.stderr + done.stdout
+    named = "1 file not run to its end" in done.stderr + done.stdout
     assert named == (text is MANY_CONDITIONS)
     if name == "sarif":
-        said = "analysis cut short in chosen: too many conditions"
+        said = "not run to its end: chosen: too many conditions"
         (run,) = sarif(done.stdout)["runs"]
         texts = [
             (each["message"]["text"], each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
@@ -108,7 +108,7 @@ def test_no_format_is_silent_where_a_limit_cuts_a_function_short(
         ]
         assert texts == ([(said, "many.py")] if named else [])
     if name == "github":
-        said = "::notice title=streamsafe,file=many.py::analysis cut short in chosen: too many conditions"
+        said = "::notice title=streamsafe,file=many.py::not run to its end: chosen: too many conditions"
         assert done.stdout.splitlines() == ([said] if named else [])
 
 

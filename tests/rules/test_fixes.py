@@ -30,7 +30,7 @@ def codes(report: Report) -> Counter[str]:
 
 
 def run(files: list[File], *, unsafe: bool = True) -> tuple[Report, Repaired]:
-    request = Request(Configs(isolated=True), jobs=1)
+    request = Request(Configs(isolated=True), confidence="likely", jobs=1)
     report = check(request, files)
     done = repair(report, files, lambda which, given: check(request, which, given), {}, unsafe=unsafe)
     return report, done
@@ -107,7 +107,7 @@ def test_a_repair_that_does_nothing_is_taken_back(
 
 
 def test_every_fix_is_an_edit_of_the_shown_file(examples: list[File]) -> None:
-    report = check(Request(Configs(isolated=True), jobs=1), examples)
+    report = check(Request(Configs(isolated=True), confidence="likely", jobs=1), examples)
     assert report.texts is not None
     for finding in report.findings:
         fix = fix_of(finding, report.texts)

@@ -40,10 +40,13 @@ def by_code(rules: list[Rule]) -> pytest.MarkDecorator:
 
 
 def check(source: str, path: Path, rule: Rule) -> list[tuple[str, int]]:
-    """What `streamsafe check` finds at the default confidence: codes and rows."""
+    """What `streamsafe check` finds in a review: codes and rows."""
     path.write_text(source)
     options = [] if rule.default else ["--select", rule.code]
-    result = CliRunner().invoke(main, ["check", str(path), "--isolated", "--output-format", "json", *options])
+    result = CliRunner().invoke(
+        main,
+        ["check", str(path), "--isolated", "--confidence", "likely", "--output-format", "json", *options],
+    )
     assert result.exit_code in (0, 1), result.output
     return [(item["code"], item["location"]["row"]) for item in json.loads(result.stdout)]
 

@@ -134,6 +134,8 @@ def eval_files(prefixes: tuple[str, ...] = ("",)) -> list[EvalFile]:
 def report(root: Path, *options: str) -> list[dict[str, Any]]:
     """The JSON of one run of `streamsafe check`."""
     selected = ("--extend-select", ",".join(ADVICE))
+    if "--confidence" not in options:
+        options = ("--confidence", "likely", *options)
     arguments = ["check", "--isolated", "--output-format", "json", *selected, *options, str(root)]
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert result.exit_code in (0, 1), result.output
