@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamsafe.runtime.allow import allow as allow
-    from streamsafe.runtime.annotations import annotate as annotate
+    from streamsafe.runtime.annotate import annotate as annotate
     from streamsafe.runtime.session import Session as Session
     from streamsafe.runtime.session import StreamHazardError as StreamHazardError
     from streamsafe.runtime.session import StreamHazardWarning as StreamHazardWarning
@@ -20,7 +20,7 @@ _HOMES = {
     "StreamHazardError": "session",
     "StreamHazardWarning": "session",
     "allow": "allow",
-    "annotate": "annotations",
+    "annotate": "annotate",
     "sanitize": "session",
 }
 

@@ -8,7 +8,8 @@ import inspect
 import linecache
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from types import TracebackType
@@ -105,6 +106,28 @@ def names_rules(code: str) -> bool:
     from streamsafe.registry import all_rules
 
     return bool(_CODE.fullmatch(code)) and any(known.startswith(code) for known in all_rules())
+
+
+_racing: list[tuple[int, int]] = []
+"""Ranges of addresses of which the program says that races over them are meant."""
+
+
+@contextmanager
+def racing(start: int, stop: int) -> Iterator[None]:
+    """While the block runs, hazards of any thread over memory inside this range are not reported."""
+    _racing.append((start, stop))
+    try:
+        yield
+    finally:
+        _racing.remove((start, stop))
+
+
+def meant(hazard: Hazard) -> bool:
+    """Whether the program says that the race over the hazard's memory is meant."""
+    start, stop = hazard.memory.start, hazard.memory.stop
+    if start is None or stop is None:
+        return False
+    return any(low <= start and stop <= high for low, high in _racing)
 
 
 class _Allowed(threading.local):

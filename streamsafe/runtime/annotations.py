@@ -15,7 +15,7 @@ revision = [0]
 """How often ``annotated`` has changed."""
 
 
-def annotate(kernel: Any, reads: Iterable[str | int] = (), writes: Iterable[str | int] = ()) -> Any:
+def annotate_kernel(kernel: Any, reads: Iterable[str | int] = (), writes: Iterable[str | int] = ()) -> Any:
     """Says what a kernel does with its parameters, where its source does not.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
@@ -67,6 +67,12 @@ class FrontEnd(Protocol):
 
     def stream_handle(self, value: object) -> int | None:
         """The raw handle of one of the library's stream objects; None for anything else. Imports nothing."""
+
+    def timeline(self, monitor: Monitor, device: int | None, handle: int | None) -> Hashable:
+        """The timeline of a raw handle on a device; None for the calling thread's current one."""
+
+    def extent(self, value: object) -> tuple[int | None, int, int] | None:
+        """Device (None for the host), address and bytes of one of the library's arrays; None for anything else."""
 
 
 def known() -> list[FrontEnd]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from streamsafe.order.hazard import Conflict, Hazard
 from streamsafe.report.run_time import describe, frame_of
-from streamsafe.runtime.allow import Allowance, any_comment, covering, identity, parse_allowance
+from streamsafe.runtime.allow import Allowance, any_comment, covering, identity, meant, parse_allowance
 from streamsafe.runtime.patches import Patches
 
 Mode = Literal["raise", "warn", "collect"]
@@ -88,7 +88,7 @@ class Session:
             return None
         if suppressible:
             allowance = covering(hazard, self.allowances)
-            if allowance is not None or any_comment(hazard):
+            if allowance is not None or any_comment(hazard) or meant(hazard):
                 self.suppressed += 1
                 self._used.update([] if allowance is None else [allowance])
                 return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from streamsafe.runtime.library import UnsupportedError
@@ -85,6 +85,28 @@ def stream_handle(value: object) -> int | None:
     """The raw handle of a CuPy stream."""
     kind = getattr(sys.modules.get("cupy.cuda.stream"), "_BaseStream", None)
     return int(value.ptr) if kind is not None and isinstance(value, kind) else None
+
+
+def timeline(monitor: Monitor, device: int | None, handle: int | None) -> Hashable:
+    """The timeline of a raw handle on a device; None for the calling thread's current one."""
+    state = _state()
+    if handle is None:
+        found: Hashable = state.timeline(monitor)
+        return found
+    state.count_devices(monitor)
+    on = state.get_device_id() if device is None else device
+    found = state.timeline_on(monitor, on, handle)
+    return found
+
+
+def extent(value: object) -> tuple[int | None, int, int] | None:
+    """Device, address and bytes of a ``cupy.ndarray``, from the first to the last one that it touches."""
+    kind = getattr(sys.modules.get("cupy"), "ndarray", None)
+    if kind is None or not isinstance(value, kind):
+        return None
+    array: Any = value
+    low, high = sys.modules["cupy"].byte_bounds(array)
+    return int(array.device.id), int(low), int(high - low)
 
 
 def check_version(cupy: Any) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from streamsafe.runtime.library import UnsupportedError
 from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.torch.hooks.host_access import span
 
 if TYPE_CHECKING:
     from streamsafe.runtime.monitor import Monitor
@@ -80,11 +82,32 @@ def stream_handle(value: object) -> int | None:
     return int(handle) if handle is not None else None
 
 
+def timeline(monitor: Monitor, device: int | None, handle: int | None) -> Hashable:
+    """The timeline of a raw handle on a device; None for the calling thread's current one."""
+    cuda = sys.modules["torch"].cuda
+    on = cuda.current_device() if device is None else device
+    raw = cuda.current_stream(on).cuda_stream if handle is None else handle
+    if raw in (0, 1):
+        return monitor.null_stream(on)
+    return monitor.stream(on, raw, "non-blocking", _watch.name_of(on, raw) if _watch is not None else "")
+
+
+def extent(value: object) -> tuple[int | None, int, int] | None:
+    """Device, address and bytes of a strided tensor, from the first to the last one that it touches."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    start, size = span(value)
+    return (value.device.index if value.is_cuda else None), start, size
+
+
 __all__ = [
     "NAME",
     "PACKAGES",
     "begin",
+    "extent",
     "install",
     "refuse",
     "stream_handle",
+    "timeline",
 ]
