@@ -15,6 +15,8 @@ _OF_MODULES = frozenset(
     children buffers state_dict load_state_dict""".split()
 )
 """Methods that modules of torch have."""
+_MAX_INSIDE = 3
+"""Objects inside each other that others have made."""
 _TENSORS = ("torch.Tensor", "cp.ndarray")
 
 
@@ -23,6 +25,7 @@ class Objects:
 
     def __init__(self, state: State) -> None:
         self.m = state
+        self._making: list[Class] = []
 
     def typed(self, fn: Function, arg: ast.arg, text: str) -> V | None:
         """The object that a parameter is by its annotation, made with unknown arguments."""
@@ -71,18 +74,28 @@ class Objects:
         """An object of a class that somebody else has made, some time ago."""
         o = Obj(cls, self.m.vn(("object", cls.name, text)), text)
         init = cls.method("__init__")
-        if init is not None and self.m.depth < 4 and not cls.is_autograd() and init.strong:
-            self._construct(o, init)
-        elif init is not None and self.m.depth < 3:
-            args = {p.arg: p for p in init.node.args.args}
-            for st in ast.walk(init.node):
-                if isinstance(st, ast.Assign) and len(st.targets) == 1 and isinstance(st.value, ast.Name):
-                    target, arg = st.targets[0], args.get(st.value.id)
-                    if isinstance(target, ast.Attribute) and arg is not None and arg.annotation is not None:
-                        v = self.typed(init, arg, f"{text}.{target.attr}")
-                        if v is not None:
-                            o.fields[target.attr] = v
+        if init is None or cls in self._making or len(self._making) >= _MAX_INSIDE:
+            return o
+        self._making.append(cls)
+        try:
+            if self.m.depth < 4 and not cls.is_autograd() and init.strong:
+                self._construct(o, init)
+            elif self.m.depth < 3:
+                self._keep_arguments(o, init)
+        finally:
+            self._making.pop()
         return o
+
+    def _keep_arguments(self, o: Obj, init: Function) -> None:
+        """Give an object the fields that its constructor sets to parameters whose class is known."""
+        args = {p.arg: p for p in init.node.args.args}
+        for st in init.assignments:
+            if len(st.targets) == 1 and isinstance(st.value, ast.Name):
+                target, arg = st.targets[0], args.get(st.value.id)
+                if isinstance(target, ast.Attribute) and arg is not None and arg.annotation is not None:
+                    v = self.typed(init, arg, f"{o.text}.{target.attr}")
+                    if v is not None:
+                        o.fields[target.attr] = v
 
     def _construct(self, o: Obj, init: Function) -> None:
         """Run the constructor of an object with unknown arguments: what it enqueues is long done."""
