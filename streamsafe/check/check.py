@@ -70,7 +70,7 @@ class Files:
         self._models = models
         for path, data in texts.items():
             try:
-                self._project.module(path, read(data, path).text)
+                self._project.load(path, read(data, path).text)
             except SourceError:
                 continue  # told where the file itself is asked for
 
@@ -92,7 +92,8 @@ class Files:
             if data is None:
                 with open(path, "rb") as opened:
                     data = opened.read()
-            text = read(data, path)
+            text = read(data, path).text
+            module = self._project.load(path, text)
         except SourceError as error:
             result.unreadable = (error.message, error.row, error.column)
             return result
@@ -102,12 +103,6 @@ class Files:
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(max(limit, DEPTH))
         try:
-            module = self._project.module(path, text.text)
-            if module is None:
-                result.notes.append(
-                    "the file is not run: it is nested too deeply, or is no Python of this version"
-                )
-                return result
             found = check_module(self._project, module)
             conflicts = (conflict_of(shown, tags) for shown, tags in found.hazards.values())
             result.conflicts = distinct(conflict for conflict in conflicts if conflict is not None)

@@ -4,29 +4,49 @@ from __future__ import annotations
 
 import ast
 import os
+import re
+
+from streamsafe.project.text import SourceError, parse, read
 
 from .source import Class, Function, Module
 
 _LIBRARIES = ("torch.", "numpy.", "cupy.", "builtins.")
-_MAX_LINES_LEFT_OUT = 8
+_DEEPEST = 200
+"""Brackets inside each other that are parsed: as many as CPython's parser takes."""
 
 
-def parsed(text: str) -> ast.Module:
-    """The tree of a file; a few lines that are no Python are left out.
+def tree_of(text: str) -> ast.Module:
+    """The syntax tree of a file, whatever supported Python it is written for.
 
     Raises:
-        SyntaxError: what is no Python is not confined to a few lines.
+        SourceError: it is no Python of any supported version, or is nested too deeply.
     """
-    for _ in range(_MAX_LINES_LEFT_OUT):
+    try:
+        return parse(text)
+    except SourceError as error:
+        if not isinstance(error.__cause__, SyntaxError) or _depth(text) > _DEEPEST:
+            raise
+        import libcst  # takes long to load, and is needed for hardly any file
+
+        from .lowering import parsed
+
         try:
-            return ast.parse(text)
-        except SyntaxError as e:
-            lines = text.split("\n")
-            if not e.lineno or e.lineno > len(lines) or not lines[e.lineno - 1].strip():
-                raise
-            lines[e.lineno - 1] = ""
-            text = "\n".join(lines)
-    return ast.parse(text)
+            return parsed(text)
+        except (
+            libcst.ParserSyntaxError,
+            SyntaxError,
+            ValueError,
+        ):  # the latter: a literal that makes no sense
+            raise error from error.__cause__
+
+
+def _depth(text: str) -> int:
+    """How many brackets stand inside each other at most, those in strings and comments too."""
+    depth = deepest = 0
+    for character in re.findall(r"[][(){}]", text):
+        depth = depth + 1 if character in "([{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 class Project:
@@ -57,16 +77,26 @@ class Project:
             self._packages[folder] = os.path.exists(os.path.join(folder, "__init__.py"))
         return self._packages[folder]
 
-    def module(self, path: str, text: str | None = None) -> Module | None:
+    def load(self, path: str, text: str) -> Module:
+        """The file at a path, of which the text is known.
+
+        Raises:
+            SourceError: it cannot be parsed.
+        """
+        module = self.modules.get(path)
+        if module is None:
+            module = self.modules[path] = Module(path, text, tree_of(text), self)
+        return module
+
+    def module(self, path: str) -> Module | None:
         """The file at a path; None where it cannot be read or parsed."""
         if path not in self.modules:
             self.modules[path] = None
             try:
-                if text is None:
-                    with open(path, encoding="utf-8", errors="replace") as f:
-                        text = f.read()
-                self.modules[path] = Module(path, text, parsed(text), self)
-            except (SyntaxError, ValueError, RecursionError, OSError):
+                with open(path, "rb") as opened:
+                    data = opened.read()
+                self.load(path, read(data, path).text)
+            except (SourceError, OSError):
                 pass
         return self.modules[path]
 

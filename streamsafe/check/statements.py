@@ -53,6 +53,7 @@ class Statements:
             ast.With: self.run_with,
             ast.AsyncWith: self.run_with,
             ast.Try: self.run_try,
+            getattr(ast, "TryStar", ast.Try): self.run_try,  # Python 3.11
             ast.Delete: self.run_delete,
             ast.FunctionDef: self.run_function,
             ast.AsyncFunctionDef: self.run_function,
