@@ -186,7 +186,7 @@ def _build(library: Library, torch: Torch, path: Path, quiet: bool) -> None:
     compiler = find_compiler()
     include = _include_folders(library, torch)
     if not quiet:
-        say(f"building {library.name} for PyTorch {torch.version}, once (half a minute)")
+        say(f"building {library.name} for PyTorch {torch.version}, once: about a minute on one processor")
     prefix = f"{path.stem}."
     for left in path.parent.glob(f"{prefix}*.tmp"):  # of builds that were killed: the lock is ours
         shutil.rmtree(left, ignore_errors=True)
@@ -204,8 +204,10 @@ def _build(library: Library, torch: Torch, path: Path, quiet: bool) -> None:
         ]
         log = path.with_suffix(".log")
         with ThreadPoolExecutor(min(len(commands), os.cpu_count() or 1)) as pool:
-            for ended in list(pool.map(run, commands)):
+            for number, ended in enumerate(pool.map(run, commands), 1):
                 _check(ended, library, torch, log)
+                if not quiet and len(commands) > 1:
+                    say(f"compiled {library.units[number - 1].name}, {number} of {len(commands)}")
         made = folder / path.name
         _check(
             run([*common, *map(str, objects), "-o", str(made), *_link(library, torch)]), library, torch, log
