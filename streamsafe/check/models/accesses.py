@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from ..order import Access, Block, Hazard, Timeline, distinct, overlap
 from ..values import (
+    Event,
+    Seq,
     Sym,
     Tensor,
     V,
+    Work,
 )
 from .callers import Callers
 from .path import Node, Notes, Part
-from .state import HOSTS
+from .state import ASSUMPTIONS, HOSTS
 
 
 class Accesses(Callers):
@@ -92,6 +96,8 @@ class Accesses(Callers):
             self.uploads.append((t, at))
         if strong:
             self.m.launches.append((seq, t, at, self.m.site(node)))
+            if notes & ASSUMPTIONS:
+                self.supposed[seq] = tuple(sorted(notes & ASSUMPTIONS))
         if self.m.capture is not None:
             if t in self.m.capture.streams:
                 self.m.capture.worked(t, at, node)
@@ -171,6 +177,10 @@ class Accesses(Callers):
             ]  # nobody can wait for a stream that has no name
         if first.timeline is host:
             return
+        if second.timeline is host and first.kind == "d2h":
+            source = self.copied_from.get(block.uid)
+            if source is not None and self.is_on_device(source) is False:
+                return  # it lies on the host, and was not copied
         if second.timeline is host:
             if block.place == "unknown" and first.kind not in ("d2h", "h2d"):
                 return
@@ -190,6 +200,8 @@ class Accesses(Callers):
             return  # the gradient of what one pass has made: the next pass has another one
         elif first.kind == second.kind == "backward" and not first.notes & second.notes:
             return  # of other models, as far as can be seen
+        elif first.kind == "backward" and self.of_other_models(first, second):
+            return
         elif first.kind == second.kind == "backward" or (
             first.kind == "backward" and second.kind != "backward"
         ):
@@ -212,6 +224,16 @@ class Accesses(Callers):
             if wait is not None:
                 code = "SS103"
         self.m.hazards.append(Hazard(code, first, second, block, tuple(assumed), wait=wait))
+
+    def of_other_models(self, backward: Access, use: Access) -> bool:
+        """Whether gradients are used that are not those that a backward pass has written."""
+        written = {n for n in backward.notes if isinstance(n, tuple)}
+        for net in list(written):
+            written |= self.wraps.get(net, frozenset())
+        used: set[Any] = {n for n in use.notes if isinstance(n, tuple)}
+        for index in use.part or ():
+            used |= self.gradients_of.get(index[1], frozenset()) if index[0] == "i" else set()
+        return bool(written and used) and written.isdisjoint(used)
 
     def allocated(self, t: Timeline, node: Node, assumed: tuple[str, ...] = ()) -> None:
         """Memory is taken from the pool of a stream: what was released there too early may be what is given out.
@@ -362,6 +384,11 @@ class Accesses(Callers):
 
         That is so where it is recorded there, or where the current stream has waited for it.
         """
+        self.may_wait_for(v)
+        given = self.blocks_in(v)
+        for block, _, reading in self.views:
+            if block.uid in given:
+                reading.notes |= {"caller"}  # who reads it is not in sight
         caller = self.m.ambient["torch"]
         for t in self.tensors_in(v):
             b = t.block
@@ -377,6 +404,13 @@ class Accesses(Callers):
             ahead = any(a.call <= self.m.began for a in b.accesses)  # made by an earlier call
             if (ahead and ready) or (caller in b.recorded and not self.recorded_since(b)):
                 self.launch([t], [], "use by the caller", node, strong=False, notes=frozenset({"consumer"}))
+
+    def may_wait_for(self, v: V) -> None:
+        """The caller of an entry may wait for the events and works that it is given, before it calls again."""
+        for x in v.items if isinstance(v, Seq) else (v,):
+            known = x.snapshot if isinstance(x, (Event, Work)) else None
+            if known is not None:
+                self.order.learn(self.order.host, known)
 
     def handed_out(self, v: V, node: Node) -> None:
         """A generator gives a value to somebody who is not seen, who uses it on the current stream."""

@@ -55,7 +55,10 @@ def cupy_array(lib: Modules, c: Call) -> V | None:
         return src[0] if last != "array" else lib.compute(c.args, n, last, "cupy")
     if src and src[0].block.place == "pinned":
         t = lib.new(n, "cuda", "cupy", last, write=False)
-        lib.launch([src[0]], [t], f"cupy.{last}", n, "cupy", "h2d")
+        blocking = lib.option(c.kwargs.get("blocking"))
+        lib.launch([src[0]], [t], f"cupy.{last}", n, "cupy", "" if blocking else "h2d")
+        if blocking:
+            lib.order.wait(lib.order.host, lib.order.snapshot(lib.cur("cupy")))
         return t
     for s in src:
         lib.host(s, False, last, n)

@@ -12,6 +12,7 @@ from ..values import (
     V,
 )
 from .path import Args, Kwargs, Node
+from .state import HOSTS
 from .streams import Streams
 
 
@@ -20,6 +21,8 @@ class Autograd(Streams):
 
     def backward(self, args: Args, kwargs: Kwargs, n: Node) -> V:
         loss = args[0]
+        if isinstance(loss, Tensor) and loss.block.place in HOSTS and "of_device" not in loss.block.notes:
+            return NONE  # the host computes it
         if self.m.capture is not None:
             self.m.capture.backward = True
         initial = kwargs.get("gradient") or (args[1] if len(args) > 1 else None)
@@ -63,6 +66,8 @@ class Autograd(Streams):
         return NONE
 
     def gradient_of(self, owner: V) -> Tensor:
+        if isinstance(owner, Sym) and owner.vn in self.parameter_of:
+            self.gradients_of[self.m.key(owner)] = frozenset({("net", self.parameter_of[owner.vn])})
         kept = isinstance(owner, Sym) and owner.hint in ("parameter", "param", "attr")
         return Tensor(
             self.grads,
@@ -79,6 +84,7 @@ class Autograd(Streams):
 
     def parameter(self, p: Params, i: int) -> V:
         s = self.m.sym(self.m.vn(("parameter", self.m.key(p.of), i)), "parameter", "parameter")
+        self.parameter_of[s.vn] = self.m.key(p.of)
         if s.block is None:
             known = self.known_parameters
             s = known.setdefault(s.vn, s)

@@ -13,6 +13,21 @@ from .state import State
 class Callers(State):
     """What the caller of an entry has done to what it gives, and does with what it gets."""
 
+    def is_on_device(self, block: Block) -> bool | None:
+        """What the conditions of the path say of where something lies; None: nothing."""
+        vns, conds = self.m.vns, self.m.conds
+        of = self.vn_of.get(block.uid, 0)
+        for number in (("attr", of, "is_cuda"), ("meta", block.uid, "is_cuda")):
+            told = conds.get(("truth", ("v", vns.get(number))))
+            if told is not None:
+                return told
+        kind = vns.get(("attr", vns.get(("attr", of, "device")), "type"))
+        for name in ("cuda", "cpu"):
+            told = conds.get(("eq", ("v", kind), ("c", "str", name)))
+            if told is not None:
+                return told == (name == "cuda")
+        return None
+
     def said_on_device(self, block: Block) -> bool:
         """Whether the path says of something unknown that it is on the device."""
         if block.place != "unknown":

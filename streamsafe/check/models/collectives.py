@@ -7,6 +7,7 @@ from streamsafe.apis import names as apis
 from ..values import NONE, Lib, Seq, Sym, V, Work
 from .calls import Call
 from .modules import Modules
+from .state import HOSTS
 
 POINT_TO_POINT = frozenset("isend irecv".split())
 """Give a work, whatever is asked for."""
@@ -50,6 +51,10 @@ def collective(lib: Modules, last: str, c: Call) -> V:
         writes, reads = [], tensors
     else:
         writes, reads = tensors[:1], tensors[1:]
+    for t in tensors:
+        if t.block.place in HOSTS or t.numpy:
+            lib.host(t, t in writes, f"{last}()", c.node)
+    reads, writes = ([t for t in ts if t.block.place not in HOSTS] for ts in (reads, writes))
     if not (lib.flag(c.kwargs.get("async_op")) or last in POINT_TO_POINT):
         lib.launch(reads, writes, last, c.node)
         return NONE

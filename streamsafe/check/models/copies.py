@@ -22,6 +22,14 @@ from .state import HOSTS
 from .tensors import Tensors
 
 
+def picks_part(index: ast.expr) -> bool:
+    """Whether an index is one that only tensors and arrays have, or lists for a range."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return any(
+        isinstance(p, ast.Slice) or (isinstance(p, ast.Constant) and p.value in (..., None)) for p in parts
+    )
+
+
 class Copies(Tensors):
     """Copies between host and device, between devices, and into parts of tensors."""
 
@@ -121,6 +129,8 @@ class Copies(Tensors):
         unsure = self.unsure(s) if made or dest.block.place != "pinned" else frozenset()
         if dest.block.place == "host" and not dest.numpy:
             unsure |= {"pinned"}
+        self.copied_from[dest.block.uid] = s.block
+        dest.block.notes.add("of_device")
         self.launch([s], [dest], "copy to the host", node, lib, "d2h", notes=unsure)
         if not non_blocking:
             self.sync_host(self.cur(lib), node, "a copy to the host")
@@ -194,7 +204,8 @@ class Copies(Tensors):
         result = self.m.last_result
         given = self.blocks_in(result) if result is not None else set()
         for block, first, second in self.views:
-            if block.uid not in held:
+            told = any(h.first is first and h.second.timeline is self.order.host for h in self.m.hazards)
+            if block.uid not in held and not told:
                 if block.uid in given:
                     second.notes = frozenset({"caller"})
                 self.conflict(block, first, second)
@@ -328,7 +339,11 @@ class Copies(Tensors):
             isinstance(owner, Sym)
             and not named
             and not isinstance(v, Seq | Map | Obj)
-            and (owner.block is not None or self.tensorish(owner) or self.tensorish(v))
+            and (
+                owner.block is not None
+                or self.tensorish(owner)
+                or (self.tensorish(v) and picks_part(target.slice))
+            )
         ):
             t = self.tensor(owner)
             if aug:

@@ -30,6 +30,7 @@ from ..values import (
     Map,
     Obj,
     Params,
+    Partial,
     Range,
     Seq,
     Stream,
@@ -116,7 +117,10 @@ class Library(Captures, Legality, Displaced, Warmup, Modules):
             return callee
         if isinstance(callee, Graphed):
             return self.call_graphed(callee, args, node)
-        return self.unmodelled("call", None, args, kwargs, node)
+        kind = (
+            "model" if isinstance(callee, Tensor) else "helper"
+        )  # what was moved as a tensor is, was a module
+        return self.unmodelled("call", None, args, kwargs, node, kind)
 
     def call_sym(self, callee: Sym, args: Args, kwargs: Kwargs, node: Node) -> V:
         m = self.m
@@ -188,18 +192,20 @@ class Library(Captures, Legality, Displaced, Warmup, Modules):
                 return NONE
             return m.fresh(name)
         assert isinstance(r, Future)
+        if name in ("result", "exception"):
+            self.joined(r)
+            return r.value
         if name in apis.THREAD_WAITS and r.thread is not None:
             r.thread.running = False
-        if name in ("result", "exception"):
-            if r.snapshot is not None:
-                self.order.learn(self.order.host, r.snapshot)
-            return r.value
         return m.fresh(name)
 
     def context_method(self, r: Ctx, c: Call) -> V:
         current = self.m.current
         if r.kind == "stack" and c.name == "enter_context" and c.args:
             r.payload.append(self.enter(c.args[0], c.node))
+            return c.args[0]
+        if r.kind == "stack" and c.name == "callback" and c.args:
+            r.payload.append(Partial(c.args[0], c.args[1:], c.kwargs))
             return c.args[0]
         if r.kind == "pool":
             return pool_method(self, r, c)
@@ -278,6 +284,8 @@ class Library(Captures, Legality, Displaced, Warmup, Modules):
 
     def tensor_attribute(self, owner: Tensor, attr: str) -> V:
         m, block = self.m, owner.block
+        if attr == "data":
+            return self.view(owner, ())  # its own: where it lies may be set
         if attr in VIEWS:
             return owner
         if attr == "grad":
@@ -350,7 +358,7 @@ class Library(Captures, Legality, Displaced, Warmup, Modules):
             current[ctx.timeline.lib].append(ctx.timeline)
             return ("stream", ctx.timeline.lib)
         if (isinstance(ctx, Const) and isinstance(ctx.value, str)) or (
-            isinstance(ctx, Sym) and ctx.hint == "device"
+            isinstance(ctx, Sym) and (ctx.hint == "device" or ctx.vn in self.device_values)
         ):
             self.devices.append(ctx)
             return ("device",)
@@ -371,10 +379,14 @@ class Library(Captures, Legality, Displaced, Warmup, Modules):
             self.m.expecting -= 1
         elif opened[0] == "stack":
             while opened[1]:
-                self.leave(opened[1].pop(), node)
+                last = opened[1].pop()
+                if isinstance(last, Partial):
+                    self.m.call_value(last.func, last.args, last.kwargs, node)
+                else:
+                    self.leave(last, node)
         elif opened[0] == "pool":
-            for th in opened[1]:
-                th.running = False
+            for future in opened[1]:
+                self.joined(future)
         elif opened[0] == "stream":
             self.m.current[opened[1]].pop()
         elif opened[0] == "capture":

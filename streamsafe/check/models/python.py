@@ -121,8 +121,14 @@ def thread_pool(lib: Modules, c: Call) -> V:
 
 @models(FUNCTIONS, "concurrent.futures.wait concurrent.futures.as_completed")
 def waited_for(lib: Modules, c: Call) -> V:
+    """The host knows what the threads knew when they were done."""
     for th in lib.m.threads:
         th.running = False
+    futures = c.first.items if isinstance(c.first, Seq) else ()
+    for future in futures:
+        lib.joined(future)
+    if c.last == "as_completed":
+        return c.first or NONE
     return Seq([c.first or NONE, Seq([], "set")], "tuple")
 
 
@@ -130,11 +136,11 @@ def pool_method(lib: Modules, pool: Ctx, c: Call) -> V:
     """An executor."""
     if c.name == "submit" and c.args:
         future = lib.in_thread(c.args[0], c.args[1:], c.kwargs, c.node)
-        pool.payload.append(future.thread)
+        pool.payload.append(future)
         return future
     if c.name in ("shutdown", "map"):
-        for th in pool.payload:
-            th.running = False
+        for future in pool.payload:
+            lib.joined(future)
     if c.name == "map" and len(c.args) > 1:
         f, source = c.args[0], c.args[1]
         if not isinstance(f, (Func, Partial, Obj, Cls)):

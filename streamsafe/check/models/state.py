@@ -79,6 +79,17 @@ class State(GraphRules):
             tuple
         ] = []  # arrays of numpy that share memory with what copies fill: block, copy, and the access that reading is
         self.clock_known: dict[int, Known] = {}  # by reading of a clock: what the host knew
+        self.signals: dict[int, Known] = {}  # by semaphore: what this thread knew as it released it
+        self.supposed: dict[int, tuple[str, ...]] = {}  # by launch: what has to be assumed for it
+        self.copied_from: dict[int, Block] = {}  # by block of the host: of what it is a copy
+        self.vn_of: dict[int, int] = {}  # by block: the number of the unknown that it is
+        self.device_values: set[int] = set()  # unknowns that are devices
+        self.parameter_of: dict[int, Any] = {}  # by parameter: the key of its module
+        self.gradients_of: dict[
+            Any, frozenset[Any]
+        ] = {}  # by the key of a parameter: the model of its gradient
+        self.trained: dict[int, frozenset[Any]] = {}  # by optimizer: the models whose parameters it was given
+        self.wraps: dict[Any, frozenset[Any]] = {}  # by module: the modules that it was made of
         self.exchanges: list[Known] = []  # what was known where memory was handed over
         self.moved_to: dict[int, V] = {}  # by block: the device that is not known
 
@@ -114,6 +125,7 @@ class State(GraphRules):
         if isinstance(v, Sym):
             if v.block is None:
                 v.block = Block(place, v.text)
+                self.vn_of[v.block.uid] = v.vn
                 v.block.given = v.vn if self.of_caller(v) else 0
                 if v.vn in self.m.loaded:
                     v.block.notes.add("loaded")
@@ -282,6 +294,15 @@ class State(GraphRules):
             found |= self.nets.get(
                 v.block.uid if isinstance(v, Tensor) else ("v", v.vn) if isinstance(v, Sym) else None, set()
             )
+        return frozenset(found)
+
+    def nets_under(self, v: V, depth: int = 0) -> frozenset[Any]:
+        """A module and those that it holds, as nets."""
+        found = {("net", self.m.key(v))} if isinstance(v, (Sym, Obj)) else set()
+        inner = v.fields.values() if isinstance(v, Obj) else v.items if isinstance(v, Seq) else ()
+        for x in list(inner) if depth < 3 else ():
+            if isinstance(x, (Obj, Seq)) or (isinstance(x, Sym) and x.hint in ("module", "attr", "")):
+                found |= self.nets_under(x, depth + 1)
         return frozenset(found)
 
     def computed_by(self, out: V, nets: frozenset) -> V:

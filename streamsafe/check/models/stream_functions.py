@@ -155,4 +155,6 @@ def device(lib: Modules, c: Call) -> V:
     a = c.first
     if isinstance(a, Sym) and "device" not in a.text:
         return lib.m.sym(lib.m.vn(("device", lib.m.key(a))), "device " + a.text, "device")
+    if isinstance(a, Sym):
+        lib.device_values.add(a.vn)
     return a if a is not None else Const("cuda")

@@ -187,8 +187,12 @@ def upload(lib: Modules, t: Tensor, non_blocking: bool, c: Call) -> V:
         return out
     if lib.m.capture is not None and not non_blocking and "registered" not in t.block.notes:
         lib.violation("SS401", n, "a copy from pageable memory")
-    lib.host(t, False, "to", n)
-    out = lib.made_by("to", n, True, kind)
+    if t.block.place == "pinned":
+        out = lib.new(n, "cuda", kind, "to", write=False)
+        lib.launch([t], [out], "to", n, kind)
+    else:
+        lib.host(t, False, "to", n)
+        out = lib.made_by("to", n, True, kind)
     if not non_blocking:
         lib.sync_quiet()
     return out

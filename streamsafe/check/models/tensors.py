@@ -88,6 +88,8 @@ class Tensors(Timing):
             if not fresh:
                 return write[0] if write else NONE
             out = Tensor(Block("pageable", ""), None, any(t.numpy for t in all_))
+            if any("of_device" in t.block.notes for t in tensors):
+                out.block.notes.add("of_device")
             return out
         lib = lib or self.lib_of(values)
         device = [t for t in tensors if t.block.place not in HOSTS]

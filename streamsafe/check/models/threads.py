@@ -6,6 +6,7 @@ from streamsafe.apis import names as apis
 
 from ..values import (
     NONE,
+    Bound,
     Cls,
     Event,
     Func,
@@ -41,7 +42,7 @@ class Threads(Autograd):
             else:
                 value = (
                     m.call_value(f, list(args), dict(kwargs), n)
-                    if isinstance(f, (Partial, Obj, Cls))
+                    if isinstance(f, (Partial, Obj, Cls, Bound))
                     else m.fresh("<result>")
                 )
         except m.Blocked:
@@ -55,6 +56,15 @@ class Threads(Autograd):
         thread.running, thread.at = True, m.seq
         m.threads.append(thread)
         return Future(value, after, thread)
+
+    def joined(self, v: V) -> None:
+        """The host has waited for another thread: it knows what that one knew at its end."""
+        if not isinstance(v, Future):
+            return
+        if v.thread is not None:
+            v.thread.running = False
+        if v.snapshot is not None:
+            self.order.learn(self.order.host, v.snapshot)
 
     def thread_object(self, r: Obj, name: str, args: Args, kwargs: Kwargs, n: Node) -> V:
         """A method of an object whose class is a thread."""

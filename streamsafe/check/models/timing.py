@@ -22,18 +22,27 @@ class Timing(Accesses):
         """The time between two readings: a finding where it is more than compared or slept for."""
         seconds = self.m.fresh("<seconds>", "host")
         last = next((x for x in reversed(self.m.launches) if begin.seq < x[0] < end.seq), None)
-        if last is None or self.last_unknown_between(last[0], end.seq):
+        if last is None or self.last_unknown_between(last[0], end.seq) or self.not_on_cuda():
             return seconds
-        _, t, at, site = last
+        seq, t, at, site = last
         if self.clock_known.get(end.seq, {}).get(t, 0) < at:
             h = Hazard(
                 "SS311",
                 Access(t, at, True, None, site, "launch"),
                 Access(self.order.host, 0, False, None, end.site, "clock"),
                 None,
+                self.supposed.get(seq, ()),
             )
             self.m.measured[seconds] = h
         return seconds
+
+    def not_on_cuda(self) -> bool:
+        """Whether the path says that some device is none of CUDA's: what was timed may have run there."""
+        cuda = ("c", "str", "cuda")
+        return any(
+            not value and ((key[0] == "eq" and cuda in key[1:3]) or (key[0] == "in" and key[1] == cuda))
+            for key, value in self.m.conds.items()
+        )
 
     def measured_from(self, v: V) -> Sym:
         """What is computed from a measured time."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 from streamsafe.apis import names as apis
 
 from ..order import Block
-from ..values import NONE, Const, Ctx, Generator, Lib, Seq, Sym, Tensor, V
+from ..values import NONE, Const, Ctx, Generator, Lib, Map, Params, Seq, Sym, Tensor, V
 from .calls import FUNCTIONS, TORCH_FUNCTIONS, Call, models
 from .collectives import distributed
 from .modules import Modules
 from .state import HOSTS
+from .tensor_methods import tensor_method
 
 PLAIN_CONTEXTS = (
     "torch.no_grad torch.enable_grad torch.inference_mode torch.autocast torch.cuda.amp torch.amp torch.profiler "
     "torch.cuda.nvtx torch.set_grad_enabled torch.cuda.device"
 ).split()
 """Beginnings of the names of contexts that change nothing of the order."""
+NO_COMPUTATION = tuple(
+    "torch.onnx. torch.export. torch.package. torch.hub. torch.fx. torch.multiprocessing.".split()
+)
+"""Beginnings of the names of functions that are given models, files and processes."""
 UNWRITTEN = frozenset("empty empty_like empty_strided".split())
 MEASURES = ("memory", "max_memory", "get_device", "mem_get")
 """Beginnings of functions of torch.cuda that tell something of a device."""
@@ -29,12 +34,16 @@ def torch_function(lib: Modules, c: Call) -> V:
     if name.startswith("torch.distributed."):
         return distributed(lib, c)
     if name.startswith("torch.optim.") and last[:1].isupper():
-        return lib.optimizer(last, c.kwargs, c.node)
+        made = lib.optimizer(last, c.kwargs, c.node)
+        given = c.given("params", 0)
+        if isinstance(given, Params):
+            lib.trained[made.vn] = lib.nets_under(given.of)
+        return made
     if name.startswith("torch.nn.") and last[:1].isupper():
         return nn_class(lib, c)
     if name.startswith(tuple(PLAIN_CONTEXTS)):
         return Ctx("plain")
-    known = TORCH_FUNCTIONS.get(last)
+    known = TORCH_FUNCTIONS.get(last) if not name.startswith("torch.Tensor.") else None
     got = known(lib, c) if known is not None else None
     if got is not None:
         return got
@@ -44,6 +53,11 @@ def torch_function(lib: Modules, c: Call) -> V:
         return c.args[0] if c.args else lib.m.fresh(last)
     if name.startswith("torch.testing."):
         return written_down(lib, c)
+    if name.startswith("torch.Tensor.") and c.args:
+        method = Call(last, c.args[1:], c.kwargs, c.node)
+        return tensor_method(lib, lib.tensor(c.args[0]), method)
+    if name.startswith(NO_COMPUTATION):
+        return lib.unmodelled(last, None, c.args, c.kwargs, c.node)
     if name.startswith("torch.cuda."):
         if last.startswith(MEASURES):
             return lib.m.fresh(last, "host")
@@ -91,6 +105,7 @@ def nn_class(lib: Modules, c: Call) -> V:
         return t
     s = lib.m.fresh(c.last.lower(), "module")
     lib.modules[s.vn] = c.last
+    lib.wraps[("net", lib.m.key(s))] = frozenset(n for v in c.args for n in lib.nets_under(v))
     return s
 
 
@@ -100,7 +115,10 @@ def typed_tensor(lib: Modules, c: Call) -> V:
         if isinstance(v, Seq):
             lib.host_value(v, c.node, f"{c.last}()")
     if c.name.startswith("torch.cuda."):
-        return lib.made_by(c.last, c.node)
+        t = lib.made_by(c.last, c.node)
+        if any(isinstance(v, Seq) for v in c.args):
+            lib.sync_quiet()  # the host's data are there when it returns
+        return t
     return Tensor(Block("pageable", "", home=lib.m.site(c.node)))
 
 
@@ -117,9 +135,8 @@ def factory(lib: Modules, c: Call) -> V | None:
     if last == "tensor" and place == "cuda" and lib.m.capture is not None:
         lib.violation("SS401", n, "torch.tensor() on the device")
     for v in c.args[:2]:
-        if not last.endswith("_like") and (
-            isinstance(v, Seq) or (isinstance(v, Tensor) and last != "tensor")
-        ):
+        given = isinstance(v, Tensor) and (last != "tensor" or v.block.place in HOSTS or v.numpy)
+        if not last.endswith("_like") and (isinstance(v, Seq) or given):
             lib.host_value(v, n, f"torch.{last}()")
     dtype = kwargs.get("dtype")
     if isinstance(dtype, Lib) and dtype.name == "torch.bool" and place == "cuda":
@@ -245,8 +262,42 @@ def view(lib: Modules, c: Call) -> V | None:
 
 @models(TORCH_FUNCTIONS, "_foreach_copy_")
 def foreach_copy(lib: Modules, c: Call) -> V:
-    into, sources = (lib.tensors_in(x) for x in c.args[:2])
+    into = lib.tensors_in(c.args[0])
+    sources: list[V] = list(lib.tensors_in(c.args[1]))
+    if not sources and isinstance(c.args[1], Sym):
+        sources = [lib.m.element(c.args[1], Const(i)) for i in range(len(into))]
     non_blocking = lib.flag(c.given("non_blocking", 2))
     for d, s in zip(into, sources, strict=False):
-        lib.copy(d, s, non_blocking, c.node)
+        lib.copy(d, s, non_blocking, c.node, sure=True)
     return NONE
+
+
+@models(TORCH_FUNCTIONS, "_unflatten_dense_tensors unflatten_dense_tensors")
+def unflattened(lib: Modules, c: Call) -> V | None:
+    """Views of one flat tensor."""
+    if not c.args or not lib.tensorish(c.args[0]):
+        return None
+    t = lib.tensor(c.args[0])
+    return Seq([lib.view(t, (("i", i),)) for i in range(2)], "tuple", True)
+
+
+@models(TORCH_FUNCTIONS, "tree_map tree_map_only")
+def tree_map(lib: Modules, c: Call) -> V | None:
+    """A function of each leaf of nested containers."""
+    args = c.args[1:] if c.last == "tree_map_only" else c.args
+    return mapped(lib, args[0], args[1], c, 0) if len(args) > 1 else None
+
+
+def mapped(lib: Modules, f: V, tree: V, c: Call, depth: int) -> V:
+    if isinstance(tree, Seq) and depth < 4:
+        return Seq([mapped(lib, f, v, c, depth + 1) for v in tree.items], tree.kind, tree.more)
+    if isinstance(tree, Map) and depth < 4:
+        made = Map({}, lib.m.vn(("dict", len(lib.m.vns))))
+        made.items.update({k: mapped(lib, f, v, c, depth + 1) for k, v in tree.items.items()})
+        return made
+    if isinstance(tree, Sym) and not depth and not lib.tensorish(tree):  # one leaf of it, under any key
+        leaf = lib.m.element(tree, lib.m.fresh("key", "host"))
+        made = Map({}, lib.m.vn(("dict", len(lib.m.vns))))
+        made.items[lib.m.map_key(made, lib.m.fresh("key", "host"))] = lib.m.call_value(f, [leaf], {}, c.node)
+        return made
+    return lib.m.call_value(f, [tree], {}, c.node)

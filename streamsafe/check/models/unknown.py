@@ -11,7 +11,6 @@ from ..values import (
     Func,
     Graph,
     Map,
-    Obj,
     Seq,
     Stream,
     Sym,
@@ -36,6 +35,8 @@ FILLERS = {
 """Which argument of a method is written by the host."""
 LOGGING = frozenset("debug info warning error critical log exception".split())
 """What loggers write down, which is text: nothing waits for it."""
+ORDERING_WORDS = ("sync", "wait", "barrier", "join", "flush")
+"""Words in the names of calls that may have waited for everything."""
 GETTERS = ("get_", "is_", "has_", "current_", "default_", "use_", "should_", "can_")
 GETTER_ENDS = ("_stream", "_rank", "_size", "_group", "_enabled", "_device", "_id", "_ctx", "_context")
 
@@ -104,6 +105,8 @@ class Unknown(Containers):
                 self.host_value(v, node, f"{name}()")
             return NONE
         tensors += self.captured_arguments(values)
+        if any(word in name for word in ORDERING_WORDS) and "async" not in name and m.capture is None:
+            self.everything(node)
         host = [t for t in tensors if t.block.place in HOSTS or t.numpy]
         device = [t for t in tensors if t not in host]
         filled = (
@@ -121,16 +124,13 @@ class Unknown(Containers):
                 self.host(t, False, f"{name}()", node, frozenset({"unmodelled"}))
         if device:
             cuda = any(t.block.place == "cuda" for t in device)
-            model = name in ("forward", "__call__", "generate") or any(
-                w in name.lower() for w in ("model", "module", "net", "layer", "block", "encoder", "decoder")
-            )
             at, seq = self.launch(
                 device,
                 [],
                 f"{name}()",
                 node,
                 self.lib_of(values),
-                strong=cuda and (model or receiver is None or isinstance(receiver, Obj)),
+                strong=cuda,
                 notes=frozenset({kind}),
             )
         else:

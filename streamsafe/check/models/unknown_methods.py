@@ -12,6 +12,7 @@ from .calls import Call
 from .modules import Modules
 from .state import HOSTS
 from .tensor_methods import tensor_method
+from .unknown import ORDERING_WORDS
 
 KEEPING = frozenset(
     """save_for_backward save_for_forward mark_dirty mark_non_differentiable set_materialize_grads register_module
@@ -41,7 +42,8 @@ INPLACE = (
 )
 GRAPH_METHODS = frozenset("replay launch capture_begin capture_end pool register_generator_state".split())
 STREAM_METHODS = frozenset("wait_stream wait_event record_event record synchronize query".split())
-ORDERING_WORDS = ("sync", "wait", "barrier", "join", "flush")
+READ_BACK = frozenset("asscalar asnumpy block_until_ready".split())
+"""Methods of arrays of other frameworks that wait for their values."""
 CASTS = frozenset("to cuda cpu half float bfloat16 double".split())
 ALWAYS_TENSORS = frozenset(
     """to cuda cpu copy_ record_stream pin_memory numpy detach clone chunk permute transpose view reshape unsqueeze
@@ -127,7 +129,17 @@ def optimizer(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     if name in ("step", "unscale_") or name in apis.GRADIENT_METHODS:
         if name == "step" and capture is None:
             lib.step_reads(n)
-        at, _ = lib.launch([Tensor(lib.grads)], [], f"{name}()", n, strong=bool(lib.grads.accesses))
+        models = lib.trained.get(r.vn, frozenset())
+        at, _ = lib.launch(
+            [Tensor(lib.grads)],
+            [],
+            f"{name}()",
+            n,
+            notes=models,
+            strong=any(a.kind == "backward" for a in lib.grads.accesses),
+        )
+        if name == "step" and r.hint == "scaler":
+            lib.sync_quiet()  # it asks whether a gradient is infinite
         if name == "step":
             lib.steps.append((lib.cur(), at))
             for b in lib.module_blocks.values():
@@ -152,7 +164,12 @@ def parameters(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
         return Seq(pairs, "list", True)
     if c.name in ("parameters", "buffers"):
         return Params(r)
-    return lib.backward([r, *c.args], c.kwargs, c.node) if c.name == "backward" else None
+    if c.name != "backward":
+        return None
+    loss = c.args[0] if c.args and ("net", lib.m.key(r)) in lib.nets_of(c.args[0]) else None
+    if loss is not None:
+        return lib.backward(c.args, c.kwargs, c.node)  # an engine is given the loss that it has computed
+    return lib.backward([r, *c.args], c.kwargs, c.node)
 
 
 def stream_or_event(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
@@ -183,11 +200,17 @@ def graph(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
 def orders(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     """Something is waited for: it may be everything."""
     name = c.name
+    if name == "release" and not lib.m.in_thread:
+        lib.signals[r.vn] = dict(lib.order.known(lib.order.host))  # who acquires it next need not know more
     if name in ("query", "synchronize"):
         lib.beside()
-    if name not in apis.ORDERING_METHODS and not any(word in name for word in ORDERING_WORDS):
+    if name not in apis.ORDERING_METHODS | apis.SIGNAL_WAITS | READ_BACK and not any(
+        word in name for word in ORDERING_WORDS
+    ):
         return None
-    if lib.m.capture is None:
+    if name == "acquire" and r.vn in lib.signals:
+        lib.order.learn(lib.order.host, lib.signals[r.vn])
+    elif lib.m.capture is None:
         lib.everything(c.node)
     elif name == "synchronize":
         lib.sync_host(None, c.node, f"{name}()")
