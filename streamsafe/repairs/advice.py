@@ -34,7 +34,7 @@ def advised(finding: Finding, texts: Texts) -> Finding:
     if text.place(1)[0] is None and finding.hazard.code != "SS202":
         taken = handed_out(text.text, line, finding.span, first)
         if taken is not None and insertion(text.text, line, finding.span, first) is None:
-            line = f"{taken.code}  # in {inside(text.text, taken.row)}, before line {taken.row}"
+            line = f"{taken.line}  # in {inside(text.text, taken.row)}, before line {taken.row}"
             return replace(finding, hazard=replace(finding.hazard, help=line))
     line = visible(text.text, line, finding.span, first)
     return (

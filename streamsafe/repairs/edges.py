@@ -19,18 +19,35 @@ from streamsafe.repairs.names import (
     path,
     statements,
 )
-from streamsafe.static.suggestions import BEFORE
+from streamsafe.repairs.nothing import guard
 
+BEFORE = "  # before "
+"""Parts the code of a help from where it has to stand."""
 _STREAMS = ("device", "use", "graph")
 """Calls in a ``with`` that make a stream current, beside those whose name says "stream"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """A line of code to put before the statement that begins in a row (from 1)."""
+    """A line of code to put before the statement that begins in a row (from 1).
+
+    Attributes:
+        unless: the condition under which the line is run; empty for always.
+    """
 
     row: int
     code: str
+    unless: str = ""
+
+    @property
+    def statement(self) -> str:
+        """The line as a statement."""
+        return f"if {self.unless}:\n    {self.code}" if self.unless else self.code
+
+    @property
+    def line(self) -> str:
+        """The same in one line."""
+        return f"if {self.unless}: {self.code}" if self.unless else self.code
 
 
 def insertion(source: str, line: str, place: Span, other: Span | None) -> Insertion | None:
@@ -56,8 +73,12 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
         other = Span(place.filename, 0, 0, 0, 0)  # a place that no node holds
     around = list(path(scope, place))
     tensor = code.partition(".record_stream(")[0]
-    if tensor != code and around and tensor in _loaded(around[-1]):
-        names = names - {tensor}  # the one that the statement uses
+    if tensor != code and around:
+        used = tensor if tensor in _loaded(around[-1]) else _only_tensor(around[-1], place)
+        if not used:
+            return None  # under another name it may be another tensor by now
+        code = used + code.removeprefix(tensor)
+        names = (names_of(code) or set()) - {used}  # the one that the statement uses
     if other.row and (
         place.filename != other.filename
         or (file.scope(other) is not scope and not _shared(file, names, place, other))
@@ -89,7 +110,7 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
         return None
     if not file.knows(names, scope, statement) or not attributes_of(code) <= file.assigned(place):
         return None
-    return Insertion(statement.lineno, code)
+    return Insertion(statement.lineno, code, guard(file, statement, code))
 
 
 def handed_out(source: str, line: str, place: Span, other: Span) -> Insertion | None:
@@ -121,7 +142,7 @@ def handed_out(source: str, line: str, place: Span, other: Span) -> Insertion | 
         if isinstance(method, ast.FunctionDef) and _is_called(method.name, file.scope(place))
         if (taken := _taken(method, kept, other)) is not None
     ]
-    return Insertion(found[0].lineno, code) if len(found) == 1 else None
+    return Insertion(found[0].lineno, code, guard(file, found[0], code)) if len(found) == 1 else None
 
 
 def after_use(source: str, line: str, place: Span) -> int | None:
@@ -192,9 +213,25 @@ def _later(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _loaded(statement: ast.stmt) -> set[str]:
-    """The names that a statement reads."""
-    names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
-    return {node.id for node in names if isinstance(node.ctx, ast.Load)}
+    """The names and the attributes of ``self`` that a statement reads."""
+    names = (node for node in ast.walk(statement) if isinstance(node, (ast.Name, ast.Attribute)))
+    return {ast.unparse(node) for node in names if isinstance(node.ctx, ast.Load)}
+
+
+def _only_tensor(statement: ast.stmt, place: Span) -> str:
+    """The name that a statement returns or gives to the call at a place, where that is the only one."""
+    if isinstance(statement, ast.Return):
+        return ast.unparse(statement.value) if isinstance(statement.value, _NAMES) else ""
+    calls = [
+        node
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Call) and (node.lineno, node.col_offset + 1) == (place.row, place.column)
+    ]
+    arguments = [*calls[0].args, *(each.value for each in calls[0].keywords)] if calls else []
+    return ast.unparse(arguments[0]) if len(arguments) == 1 and isinstance(arguments[0], _NAMES) else ""
+
+
+_NAMES = (ast.Name, ast.Attribute)
 
 
 def _shared(file: File, names: set[str], place: Span, other: Span) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamsafe.findings.baseline import symbol
+from streamsafe.order.hazard import Span
 from streamsafe.project.suppressions import Suppression
 from streamsafe.project.suppressions import find as find_suppressions
 from streamsafe.project.text import Text
@@ -103,8 +104,8 @@ def _edge(finding: Finding, text: Text) -> tuple[str, tuple[Edit, ...]] | None:
     at = tree.line_at(found.row) if found is not None else None
     if found is None or at is None:
         return None
-    mod.before(at, found.code)
-    return found.code, tree.edits(mod)
+    mod.before(at, found.statement)
+    return found.line, tree.edits(mod)
 
 
 def _without_suppression(finding: Finding, text: Text) -> Fix | None:
@@ -200,21 +201,33 @@ def _key(finding: Finding) -> tuple[str, str, str]:
     return finding.span.filename, finding.hazard.code, finding.hazard.message
 
 
+def _origin(finding: Finding) -> Span | None:
+    """Where the memory is allocated that is reused too early, or written that is not waited for."""
+    allocated = (note.span for note in finding.hazard.notes if note.role == "allocated")
+    first = finding.hazard.first if finding.rule.place == "second" else None
+    return next(allocated, first.span if first is not None else None)
+
+
 def _step(
     result: Repaired, given: Mapping[str, bytes], unsafe: bool, refused: set[tuple[str, str, str]]
 ) -> dict[str, tuple[bytes, list[Finding]]]:
     """For each file with repairs, its bytes after one in each function, and the findings that these are for."""
     texts = result.report.texts
     chosen: dict[str, dict[str, tuple[Finding, Fix]]] = {}
+    begun: set[Span] = set()
     for finding in result.report.findings:
         if texts is None or _key(finding) in refused:
             continue
         fix = fix_of(finding, texts)
         if fix is None or (fix.applicability == "unsafe" and not unsafe):
             continue
+        if (origin := _origin(finding)) is not None:
+            if origin in begun:
+                continue  # one line may be enough for all that wait for the same
+            begun.add(origin)
         path = finding.span.filename
         group = (
-            symbol(texts[path].text, finding.span.row) if fix.applicability == "unsafe" else str(fix.edits)
+            symbol(texts[path].text, fix.edits[0].row) if fix.applicability == "unsafe" else str(fix.edits)
         )
         chosen.setdefault(path, {}).setdefault(group, (finding, fix))
     step: dict[str, tuple[bytes, list[Finding]]] = {}
