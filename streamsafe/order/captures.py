@@ -1,62 +1,145 @@
-"""Captures: a stream program of its own, what it leaves to replay, and which calls it does not survive."""
+"""Captures: a stream program of its own, which calls it does not survive, and what is said of each of these."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Hashable, Sequence
+from typing import Literal, NamedTuple, Protocol
 
-from streamsafe.order.clocks import Carrier, Event, Timeline
-from streamsafe.order.hazard import Conflict, Mode
-from streamsafe.order.memory import Region, Use
-
-if TYPE_CHECKING:
-    from streamsafe.order.checker import Checker
-    from streamsafe.order.pools import Block
+from streamsafe.order.clocks import Timeline
+from streamsafe.order.hazard import Conflict, Mode, quoted
+from streamsafe.order.memory import Block, CapturedAccess, Graph, Region, Space, Use
 
 CaptureMode = Literal["global", "thread_local", "relaxed"]
 Subject = Literal["captured", "eager", "device"]
 
 
-class CapturedAccess:
-    """One access of a graph: what it touches, and the captured operation that does."""
-
-    __slots__ = ("block", "mode", "operation", "site", "use")
-
-    def __init__(self, use: Use, mode: Mode, operation: str, site: object, block: Block | None) -> None:
-        self.use = use
-        self.mode = mode
-        self.operation = operation
-        self.site = site
-        self.block = block
-
-
-class Graph(Carrier):
-    """What a capture left: its accesses, each memory once, and the blocks they lie in. A token for ``Checker.replay``.
-
-    As a carrier it knows its previous launch (GC-13).
+class Violation(NamedTuple):
+    """An operation that is illegal in a capture, or that its graph would not repeat.
 
     Attributes:
-        key: a number of its own, for traces.
-        conflicts: the missing edges between its branches and the violations, found once, at the end of the capture.
-        accesses: everything it reads and writes when launched.
-        waits, records: events it waits for and records at each launch (those marked external, GC-21).
-        managed: who captured it sees to the order of the launches (GC-07) himself.
-        pool: the private pool of its temporaries; None: they are of the arenas that eager work uses too (CuPy).
+        rule: the name of the rule that tells of it.
+        operation: what the program called; empty: what the front end says.
+        message: ``{subject}`` is the stream or host thread that does it, ``{other}`` the capturing stream.
+        plain: where the subject is the capturing stream itself, nothing more is to be said.
     """
 
-    __slots__ = ("accesses", "conflicts", "key", "managed", "pool", "records", "reported", "site", "waits")
+    rule: str
+    operation: str
+    message: str
+    plain: bool = False
 
-    def __init__(self, key: int, pool: Hashable, site: object) -> None:
-        super().__init__()
-        self.key = key
-        self.pool = pool
-        self.managed = False
-        self.site = site
-        self.conflicts: list[Conflict] = []
-        self.accesses: list[CapturedAccess] = []
-        self.waits: list[Event] = []
-        self.records: list[Event] = []
-        self.reported: set[Block] = set()
+
+VIOLATIONS: dict[str, Violation] = {
+    "wait_outside": Violation(
+        "unjoined-capture-stream",
+        "wait",
+        "{subject} is capturing, the event was recorded by work that is not captured",
+    ),
+    "legacy_joins": Violation(
+        "unjoined-capture-stream", "wait", "the default stream cannot take part in a capture"
+    ),
+    "other_capture": Violation("concurrent-capture", "wait", "{subject} takes part in another capture"),
+    "stream_wait": Violation(
+        "sync-in-capture",
+        "synchronize",
+        "{subject} cannot be waited for while {other} is capturing",
+        plain=True,
+    ),
+    "device_wait": Violation(
+        "sync-in-capture",
+        "synchronize",
+        "no device can be waited for while {other} is capturing",
+        plain=True,
+    ),
+    "begin_on_legacy": Violation(
+        "capture-on-default-stream", "capture_begin", "the default stream cannot be captured"
+    ),
+    "begin_twice": Violation("concurrent-capture", "capture_begin", "{subject} is captured already"),
+    "implicit_wait": Violation("sync-in-capture", "", "{subject} would wait for {other}, which is capturing"),
+    "end_elsewhere": Violation(
+        "unjoined-capture-stream", "capture_end", "the capture began on {other} (GC-24)"
+    ),
+    "unjoined": Violation(
+        "unjoined-capture-stream",
+        "capture_end",
+        "{subject} was brought into the capture and {other} never waits for it again",
+    ),
+    "generator": Violation("capture-rng", "", "the generator is not registered with the graph"),
+    "host_work": Violation(
+        "host-work-in-capture", "", "the graph copies this memory to the device at each replay"
+    ),
+    "unforked": Violation(
+        "unjoined-capture-stream",
+        "",
+        "{subject} takes no part in the capture: its work runs at once, and the graph does not have it",
+    ),
+    # from here on: what front ends see, and the engine does not
+    "event_wait": Violation("sync-in-capture", "synchronize", "the event was recorded in the capture"),
+    "other_thread": Violation("concurrent-capture", "synchronize", "another thread captures meanwhile"),
+    "host_copy": Violation(
+        "sync-in-capture",
+        "",
+        "the stream is capturing: nothing can be copied between host and device until the graph is launched",
+    ),
+    "first_use": Violation("missing-capture-warmup", "", "its capture failed"),
+    "generator_state": Violation("capture-rng", "", "the state of a generator is not part of a graph"),
+    "host_steps": Violation("uncapturable-step", "step", "the optimizer was made without capturable=True"),
+    "scaler_steps": Violation(
+        "uncapturable-step", "scaler.step", "the scaler decides on the host whether the optimizer steps"
+    ),
+}
+"""By name; the first ones in the order of ``Violation`` in ``native/core.hpp``."""
+
+
+def message_of(violation: str, subject: str = "", other: str = "", *, itself: bool = False) -> str:
+    """What is said of a violation.
+
+    Args:
+        violation: its name in :data:`VIOLATIONS`.
+        subject, other: the names of the streams, or of the host.
+        itself: the subject is the capturing stream.
+    """
+    known = VIOLATIONS[violation]
+    if known.plain and itself:
+        return ""
+    return known.message.format(subject=quoted(subject), other=quoted(other))
+
+
+class Branches(Protocol):
+    """The stream program inside a capture: the engine, as far as captures call it."""
+
+    def stream(
+        self,
+        key: Hashable,
+        *,
+        device: Space = 0,
+        kind: Literal["non-blocking"] = "non-blocking",
+        name: str = "",
+    ) -> None:
+        """Registers a stream."""
+
+    def timeline(self, key: Hashable) -> Timeline:
+        """The stream registered under a key."""
+
+    def record(self, event: Hashable, stream: Hashable, *, site: object = None) -> list[Conflict]:
+        """An event is recorded."""
+
+    def wait(self, stream: Hashable, event: Hashable, *, site: object = None) -> list[Conflict]:
+        """A stream waits for an event."""
+
+    def access(
+        self,
+        stream: Hashable,
+        reads: Sequence[Use] = (),
+        writes: Sequence[Use] = (),
+        operation: str = "",
+        host: Hashable = None,
+        site: object = None,
+    ) -> list[Conflict]:
+        """One operation becomes a node of the graph."""
+
+    def handed_out(self, block: Block, stream: Hashable) -> None:
+        """A block begins a life."""
 
 
 class Capture:
@@ -71,7 +154,7 @@ class Capture:
     __slots__ = ("_accesses", "_filled", "graph", "host", "members", "mode", "origin", "program")
 
     def __init__(
-        self, graph: Graph, program: Checker, origin: Timeline, mode: CaptureMode, host: Hashable
+        self, graph: Graph, program: Branches, origin: Timeline, mode: CaptureMode, host: Hashable
     ) -> None:
         self.graph = graph
         self.program = program
@@ -126,3 +209,16 @@ class Capture:
         if self.mode == "global":
             return True
         return self.mode == "thread_local" and host == self.host
+
+
+__all__ = [
+    "VIOLATIONS",
+    "Branches",
+    "Capture",
+    "CaptureMode",
+    "CapturedAccess",
+    "Graph",
+    "Subject",
+    "Violation",
+    "message_of",
+]

@@ -15,9 +15,9 @@ from streamsafe.order.captures import Capture, CaptureMode, Graph, Subject
 from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey, of_values
 from streamsafe.order.decide import FEW_CELLS, Engine, State, Veto
 from streamsafe.order.explain import Render
-from streamsafe.order.hazard import Conflict, Mode, quoted
-from streamsafe.order.memory import Cell, Partial, Record, Space, Use
-from streamsafe.order.pools import Block, Owner, hand_out, hand_out_again, take_back
+from streamsafe.order.hazard import Conflict, Mode
+from streamsafe.order.memory import Block, Cell, Owner, Partial, Record, Space, Use
+from streamsafe.order.pools import hand_out, hand_out_again, take_back
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread"]
 
@@ -184,18 +184,13 @@ class Checker(Engine):
         if captured is None:
             if cell.record is None:
                 return []
-            message = (
-                f"{quoted(timeline.name)} is capturing, the event was recorded by work that is not captured"
-            )
-            return [self._violation("unjoined-capture-stream", timeline, "wait", message, site)]
+            return [self._illegal("wait_outside", timeline, site)]
         if timeline.kind == "legacy":
-            message = "the default stream cannot take part in a capture"
-            return [self._violation("unjoined-capture-stream", timeline, "wait", message, site)]
+            return [self._illegal("legacy_joins", timeline, site)]
         if capture is None:
             captured.join(timeline)
         elif capture is not captured:
-            message = f"{quoted(timeline.name)} takes part in another capture"
-            return [self._violation("concurrent-capture", timeline, "wait", message, site)]
+            return [self._illegal("other_capture", timeline, site)]
         captured.program.wait(stream, event, site=site)
         return []
 
@@ -205,9 +200,7 @@ class Checker(Engine):
         """The host waits for a stream (TS-19). Returns a violation, and has no effect, where a capture forbids it."""
         timeline = self._streams[stream]
         if self._captures:
-            forbidden = self._forbidden(
-                "captured" if timeline.capture else "eager", timeline, "synchronize", host, site
-            )
+            forbidden = self._forbidden("captured" if timeline.capture else "eager", timeline, host, site)
             if forbidden:
                 return forbidden
         self._sequence += 1
@@ -229,7 +222,7 @@ class Checker(Engine):
         line = self._host_of(host)
         if self._captures:
             subject: Subject = "captured" if cell.capture else "eager"
-            forbidden = self._forbidden(subject, line, "synchronize", host, site)
+            forbidden = self._forbidden(subject, line, host, site)
             if forbidden:
                 return forbidden
         if cell.capture is None:
@@ -245,7 +238,7 @@ class Checker(Engine):
     ) -> list[Conflict]:
         """The host waits for all streams of a device (TS-21). As :meth:`synchronize_stream` in a capture."""
         line = self._host_of(host)
-        forbidden = self._forbidden("device", line, "synchronize", host, site)
+        forbidden = self._forbidden("device", line, host, site)
         if not forbidden:
             self._sequence += 1
             self._log_device(line, device, site)
@@ -531,9 +524,12 @@ class Checker(Engine):
         if block.timeline.capture is not None:
             block.graph = block.timeline.capture.graph
         for capture in self._captures:
-            inner = capture.program
-            taken = inner._streams.get(stream)
-            hand_out(inner._shadows[block.space], block, partial(inner._inside_order, taken))
+            capture.program.handed_out(block, stream)
+
+    def handed_out(self, block: Block, stream: Hashable) -> None:
+        """For a capture's program: a block begins a life, given out to a stream that is captured or not."""
+        taken = self._streams.get(stream)
+        hand_out(self._shadows[block.space], block, partial(self._inside_order, taken))
 
     def _inside_order(self, taken: Timeline | None) -> Callable[[Partial], bool]:
         """For a capture's program: what comes before what ``taken`` does next; nothing does when it is not captured."""
@@ -589,11 +585,9 @@ class Checker(Engine):
         """
         timeline = self._streams[stream]
         if timeline.kind == "legacy":
-            message = "the default stream cannot be captured"
-            return [self._violation("capture-on-default-stream", timeline, "capture_begin", message, site)]
+            return [self._illegal("begin_on_legacy", timeline, site)]
         if timeline.capture is not None:
-            message = f"{quoted(timeline.name)} is captured already"
-            return [self._violation("concurrent-capture", timeline, "capture_begin", message, site)]
+            return [self._illegal("begin_twice", timeline, site)]
         self._graphs += 1
         program = Checker()
         program._explain = self._explain
@@ -612,22 +606,15 @@ class Checker(Engine):
     def capture_end(self, stream: Hashable, *, host: Hashable = None, site: object = None) -> Graph:
         """The capture that began on ``stream`` ends; its conflicts and violations are in the result."""
         timeline = self._streams[stream]
-        capture = timeline.capture
+        capture: Capture | None = timeline.capture
         if capture is None:
             self._graphs += 1
             return Graph(self._graphs, None, site)
         graph = capture.graph
         if timeline is not capture.origin:
-            message = f"the capture began on {quoted(capture.origin.name)} (GC-24)"
-            graph.conflicts.append(
-                self._violation("unjoined-capture-stream", timeline, "capture_end", message, site)
-            )
+            graph.conflicts.append(self._illegal("end_elsewhere", timeline, site, other=capture.origin))
         for member in capture.unjoined():
-            who, origin = quoted(member.name), quoted(capture.origin.name)
-            message = f"{who} was brought into the capture and {origin} never waits for it again"
-            graph.conflicts.append(
-                self._violation("unjoined-capture-stream", member, "capture_end", message, site)
-            )
+            graph.conflicts.append(self._illegal("unjoined", member, site, other=capture.origin))
         self._captures.remove(capture)
         return capture.end()
 
@@ -734,16 +721,13 @@ class Checker(Engine):
         line.log.append((f"device {device}", None, present, (), device, now, site))
 
     def _forbidden(
-        self, subject: Subject, timeline: Timeline, operation: str, host: Hashable, site: object
+        self, subject: Subject, timeline: Timeline, host: Hashable, site: object
     ) -> list[Conflict]:
         """The violation, if a capture in progress forbids to wait for or query this."""
         for capture in self._captures:
             if capture.forbids(subject, host):
-                what = "no device can" if subject == "device" else f"{quoted(timeline.name)} cannot"
-                message = f"{what} be waited for while {quoted(capture.origin.name)} is capturing"
-                if timeline is capture.origin:
-                    message = ""
-                return [self._violation("sync-in-capture", timeline, operation, message, site)]
+                which = "device_wait" if subject == "device" else "stream_wait"
+                return [self._illegal(which, timeline, site, other=capture.origin)]
         return []
 
     def _carrier(self, key: Hashable) -> Carrier:

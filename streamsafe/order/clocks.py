@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from streamsafe.order.edges import Carrier as CarrierKey
 from streamsafe.order.edges import Edge
-
-if TYPE_CHECKING:
-    from streamsafe.order.captures import Capture
 
 Clock = dict[int, int]
 """Timeline id to count. Shared between carriers and never changed in place."""
@@ -115,7 +112,7 @@ class Timeline(Carrier):
         last: sequence number of its last access.
         log: its last waits, as plain tuples laid out like :class:`Wait`; :meth:`waits` has them as such.
         served: by timeline id, the last access that needed something of that timeline, ordered by no host.
-        capture: the capture that takes what is enqueued here, if any.
+        capture: the :class:`streamsafe.order.captures.Capture` that takes what is enqueued here, if any.
         peers: the streams that it waits for at a launch under the legacy default stream's barrier.
     """
 
@@ -148,7 +145,7 @@ class Timeline(Carrier):
         self.last = 0
         self.log: deque[tuple[Any, ...]] = deque(maxlen=LOG_LENGTH)
         self.served: dict[int, int] = {}
-        self.capture: Capture | None = None
+        self.capture: Any = None
         self.peers: Sequence[Timeline] = ()
 
     def settled(self) -> bool:
@@ -213,7 +210,7 @@ class Event(Carrier):
         key: the caller's.
         record: the last record, None when there is none.
         replaced: what it held before of other timelines, the latest first.
-        capture: the capture in which it was recorded, if any: outside it orders nothing (GC-20).
+        capture: the ``Capture`` in which it was recorded, if any: outside it orders nothing (GC-20).
     """
 
     __slots__ = ("capture", "key", "record", "replaced")
@@ -223,7 +220,7 @@ class Event(Carrier):
         self.key = key
         self.record: Recorded | None = None
         self.replaced: tuple[Recorded, ...] = ()
-        self.capture: Capture | None = None
+        self.capture: Any = None
 
     def snapshot(self) -> Snapshot:
         if self.record is None:
@@ -234,7 +231,7 @@ class Event(Carrier):
         """An event holds one record at a time, so it always forgets. :meth:`stamp` says whose."""
         self.clock = news[2]
 
-    def stamp(self, source: Timeline, sequence: int, site: object, capture: Capture | None = None) -> None:
+    def stamp(self, source: Timeline, sequence: int, site: object, capture: object = None) -> None:
         """Whose record it now holds. One made in a capture covers nothing outside it."""
         last = self.record
         if last is not None and last.source is not source:

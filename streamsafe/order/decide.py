@@ -10,12 +10,24 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from streamsafe.order import edges
-from streamsafe.order.captures import Capture, Graph
+from streamsafe.order.captures import VIOLATIONS, Capture, Graph, message_of
 from streamsafe.order.clocks import Carrier, Clock, Devices, Event, Timeline, obey
 from streamsafe.order.explain import Explainer, Naming, Render, no_name, no_stack
-from streamsafe.order.hazard import Conflict, Mode, quoted
-from streamsafe.order.memory import HOST, Cell, Found, Partial, Record, Region, Shadow, Space, Use, pieces
-from streamsafe.order.pools import Block, Blocks
+from streamsafe.order.hazard import Conflict, Mode
+from streamsafe.order.memory import (
+    HOST,
+    Block,
+    Cell,
+    Found,
+    Partial,
+    Record,
+    Region,
+    Shadow,
+    Space,
+    Use,
+    pieces,
+)
+from streamsafe.order.pools import Blocks
 from streamsafe.order.views import View
 
 Veto = Callable[[list[Conflict]], bool]
@@ -71,6 +83,21 @@ class Engine:
                 line.learn(started.snapshot())
         return line
 
+    def _illegal(
+        self,
+        violation: str,
+        timeline: Timeline,
+        site: object,
+        *,
+        other: Timeline | None = None,
+        operation: str = "",
+    ) -> Conflict:
+        """The conflict for one of the violations of :mod:`streamsafe.order.captures`."""
+        known = VIOLATIONS[violation]
+        name = other.name if other is not None else ""
+        message = message_of(violation, timeline.name, name, itself=other is timeline)
+        return self._violation(known.rule, timeline, known.operation or operation, message, site)
+
     def _violation(
         self, violation: str, timeline: Timeline, operation: str, message: str, site: object
     ) -> Conflict:
@@ -81,8 +108,7 @@ class Engine:
         """The default stream would wait for a blocking stream that is capturing: CUDA refuses (GP-02)."""
         for member in self._devices[timeline.device].blocking:
             if member.capture is not None:
-                message = f"{quoted(timeline.name)} would wait for {quoted(member.name)}, which is capturing"
-                return [self._violation("sync-in-capture", timeline, operation, message, site)]
+                return [self._illegal("implicit_wait", timeline, site, other=member, operation=operation)]
         return []
 
     def _ordered(self, timeline: Timeline, *hosts: Timeline) -> Callable[[Partial], bool]:

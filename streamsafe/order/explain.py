@@ -7,12 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, NamedTuple
 
-from streamsafe.order.captures import Graph
 from streamsafe.order.clocks import Recorded, Timeline, Wait
 from streamsafe.order.fixes import Fix, communicates, other_name
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Mode, Note, Role, quoted
-from streamsafe.order.memory import HOST, Found, Partial, Record, Region, Use
-from streamsafe.order.pools import Block
+from streamsafe.order.memory import HOST, Block, Found, Graph, Partial, Record, Region, Use
 
 Render = Callable[[object], tuple[Frame, ...]]
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from sys import getrefcount
+from typing import Literal, NamedTuple
 
-from streamsafe.order.clocks import Clock, Timeline
-from streamsafe.order.hazard import Mode
+from streamsafe.order.clocks import Carrier, Clock, Event, Timeline
+from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.views import FEW_RUNS, View, normalize, overlap, touches
-
-if TYPE_CHECKING:
-    from streamsafe.order.captures import Graph
-    from streamsafe.order.pools import Block
 
 Space = Hashable
 """An address space: a device, or ``"host"``."""
 
 HOST: Space = "host"
+
+Owner = Literal["cupy", "torch", "pinned", "driver"]
 
 PARTIAL_LIMIT = 32
 """How many strided or uncertain accesses of one timeline a cell keeps apart."""
@@ -57,6 +56,48 @@ class Use(NamedTuple):
     name: str = ""
     dtype: str | None = None
     certain: bool = True
+
+
+class CapturedAccess:
+    """One access of a graph: what it touches, and the captured operation that does."""
+
+    __slots__ = ("block", "mode", "operation", "site", "use")
+
+    def __init__(self, use: Use, mode: Mode, operation: str, site: object, block: Block | None) -> None:
+        self.use = use
+        self.mode = mode
+        self.operation = operation
+        self.site = site
+        self.block = block
+
+
+class Graph(Carrier):
+    """What a capture left: its accesses, each memory once, and the blocks they lie in. A token for ``Checker.replay``.
+
+    As a carrier it knows its previous launch (GC-13).
+
+    Attributes:
+        key: a number of its own, for traces.
+        conflicts: the missing edges between its branches and the violations, found once, at the end of the capture.
+        accesses: everything it reads and writes when launched.
+        waits, records: events it waits for and records at each launch (those marked external, GC-21).
+        managed: who captured it sees to the order of the launches (GC-07) himself.
+        pool: the private pool of its temporaries; None: they are of the arenas that eager work uses too (CuPy).
+    """
+
+    __slots__ = ("accesses", "conflicts", "key", "managed", "pool", "records", "reported", "site", "waits")
+
+    def __init__(self, key: int, pool: Hashable, site: object) -> None:
+        super().__init__()
+        self.key = key
+        self.pool = pool
+        self.managed = False
+        self.site = site
+        self.conflicts: list[Conflict] = []
+        self.accesses: list[CapturedAccess] = []
+        self.waits: list[Event] = []
+        self.records: list[Event] = []
+        self.reported: set[Block] = set()
 
 
 class Record:
@@ -120,6 +161,80 @@ class Found(NamedTuple):
     stop: int
     block: Block | None
     certain: bool
+
+
+class Lease:
+    """Held by the holder of a block: once only the block itself has it, the block is free, and no call is needed."""
+
+    __slots__ = ()
+
+
+class Block:
+    """One life of some memory, from its allocation to its free.
+
+    Attributes:
+        timeline: the allocation stream, whose arena it is from; the host for pinned memory.
+        owner: whose pool it is.
+        ended, freed_site: whether its free was reported to the engine, and where.
+        lease: held by its holder, where its end shows by that; see :attr:`freed`.
+        cell: the only cell that lies in it, if that is known; ``UNTOUCHED``, or one that was emptied and
+            forgotten, when there is none.
+        recorded: the streams of ``record_stream``.
+        graph: the graph in whose capture it was allocated, if any.
+    """
+
+    __slots__ = (
+        "cell",
+        "ended",
+        "freed_site",
+        "graph",
+        "lease",
+        "name",
+        "owner",
+        "recorded",
+        "site",
+        "space",
+        "start",
+        "stop",
+        "timeline",
+    )
+
+    def __init__(
+        self, space: Space, start: int, stop: int, owner: Owner, timeline: Timeline, name: str, site: object
+    ) -> None:
+        self.space = space
+        self.start = start
+        self.stop = stop
+        self.owner = owner
+        self.timeline = timeline
+        self.name = name
+        self.site = site
+        self.ended = False
+        self.freed_site: object = None
+        self.lease: Lease | None = None
+        self.cell: Cell | None = None
+        self.recorded: tuple[Timeline, ...] = ()
+        self.graph: Graph | None = None
+
+    @property
+    def freed(self) -> bool:
+        """Whether it went back."""
+        return self.ended or (self.lease is not None and getrefcount(self.lease) == _ALONE)
+
+    def replaced(self) -> None:
+        """Its addresses are another block's, or the driver's."""
+        self.ended = True
+        self.cell = None
+
+
+def _alone() -> int:
+    """What ``getrefcount`` says of a lease that only its block has."""
+    block = Block(0, 0, 0, "cupy", Timeline(None, 0, "host", ""), "", None)
+    block.lease = Lease()
+    return getrefcount(block.lease)
+
+
+_ALONE = _alone()
 
 
 class Cell:

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Literal
 from streamsafe.order.captures import CaptureMode, Graph
 from streamsafe.order.checker import Checker, Kind
 from streamsafe.order.hazard import Conflict, Frame
-from streamsafe.order.memory import Space, Use
-from streamsafe.order.pools import Owner
+from streamsafe.order.memory import Owner, Space, Use
 from streamsafe.order.work import Backward, Work
 
 Site = tuple[Frame, ...]

@@ -15,7 +15,7 @@ from streamsafe.order.checker import Checker
 from streamsafe.order.clocks import Clock, Timeline
 from streamsafe.order.decide import Plan, State, Veto
 from streamsafe.order.hazard import Conflict, Frame, Mode
-from streamsafe.order.memory import Found, Partial, Space, Use
+from streamsafe.order.memory import Block, Found, Owner, Partial, Space, Use
 from streamsafe.order.memory import Record as Accessed
 from streamsafe.order.operations import (
     HostEdge,
@@ -26,7 +26,6 @@ from streamsafe.order.operations import (
     SynchronizeStream,
     Wait,
 )
-from streamsafe.order.pools import Block, Owner
 
 Stack = tuple[Frame, ...]
 

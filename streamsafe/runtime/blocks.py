@@ -12,7 +12,8 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable
 
-from streamsafe.order.pools import Block, Blocks
+from streamsafe.order.memory import Block
+from streamsafe.order.pools import Blocks
 
 _SWEEP = 4096
 """How many blocks may be remembered, at least, before the freed ones are forgotten."""

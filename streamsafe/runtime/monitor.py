@@ -19,8 +19,7 @@ from typing import Any
 from streamsafe.order.checker import Checker, Graph, Kind, Owner
 from streamsafe.order.clocks import Timeline
 from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
-from streamsafe.order.memory import HOST, Space, Use
-from streamsafe.order.pools import Block
+from streamsafe.order.memory import HOST, Block, Space, Use
 from streamsafe.runtime import names
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.blocks import device_blocks

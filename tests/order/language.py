@@ -22,7 +22,7 @@ from typing import cast
 from streamsafe.order.captures import CaptureMode
 from streamsafe.order.checker import Kind
 from streamsafe.order.hazard import Conflict
-from streamsafe.order.memory import HOST, Region, Use
+from streamsafe.order.memory import HOST, Owner, Region, Use
 from streamsafe.order.operations import (
     Access,
     Allocate,
@@ -47,7 +47,6 @@ from streamsafe.order.operations import (
     Wait,
     run,
 )
-from streamsafe.order.pools import Owner
 
 SIZE = 64
 KINDS: dict[str, Kind] = {

@@ -8,8 +8,8 @@ import pytest
 
 from streamsafe.order.checker import Checker
 from streamsafe.order.hazard import Conflict
-from streamsafe.order.memory import Region, Use
-from streamsafe.order.pools import UNTOUCHED, Block, Lease
+from streamsafe.order.memory import Block, Lease, Region, Use
+from streamsafe.order.pools import UNTOUCHED
 
 STARTS = [4096 * n for n in range(1, 4)]
 SIZES = [1024, 1024, 1024, 2048, 6144]

@@ -8,8 +8,7 @@ import pytest
 
 from streamsafe.order.checker import Checker
 from streamsafe.order.clocks import Timeline
-from streamsafe.order.memory import HOST, PARTIAL_LIMIT, Cell, Partial, Record, Region, Use, _joined
-from streamsafe.order.pools import Block
+from streamsafe.order.memory import HOST, PARTIAL_LIMIT, Block, Cell, Partial, Record, Region, Use, _joined
 from streamsafe.order.views import View, _interleaved
 
 

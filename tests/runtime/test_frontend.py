@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from streamsafe.order.memory import HOST
-from streamsafe.order.pools import Block, Lease
+from streamsafe.order.memory import HOST, Block, Lease
 from streamsafe.runtime import library as frontend
 from streamsafe.runtime.blocks import DeviceBlocks, PinnedBlocks, device_blocks
 from streamsafe.runtime.monitor import Monitor

@@ -13,11 +13,10 @@ from streamsafe.order.clocks import Timeline
 from streamsafe.order.decide import Veto
 from streamsafe.order.explain import Naming, Render, no_better_name, no_name, no_stack
 from streamsafe.order.hazard import Conflict
-from streamsafe.order.memory import HOST, Region, Space, Use
+from streamsafe.order.memory import HOST, Block, Owner, Region, Space, Use
 from streamsafe.order.native.library import Library, answer, integers, keys
 from streamsafe.order.native.reports import KINDS, OWNERS, Reader
 from streamsafe.order.native.spaces import number, space_of
-from streamsafe.order.pools import Block, Owner
 
 OURS = 1 << 31
 """Ids of names and sites that this side gave, not a front end in C++."""

@@ -6,53 +6,21 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from streamsafe.order.captures import CapturedAccess, Graph
+from streamsafe.order.captures import VIOLATIONS, CapturedAccess, Graph, message_of
 from streamsafe.order.clocks import Event, Recorded, Timeline, Wait
 from streamsafe.order.clocks import Kind as TimelineKind
 from streamsafe.order.explain import Explainer, Naming, Render
-from streamsafe.order.hazard import Conflict, Mode, quoted
-from streamsafe.order.memory import Found, Partial, Record, Region, Use
+from streamsafe.order.hazard import Conflict, Mode
+from streamsafe.order.memory import Block, Found, Owner, Partial, Record, Region, Use
 from streamsafe.order.native.spaces import space_of
-from streamsafe.order.pools import Block, Owner
 
 PAIR, LATENT, OVERWRITTEN, VIOLATION, OVERLAID = range(5)
 MODES: tuple[Mode, Mode] = ("reads", "writes")
 KINDS: tuple[TimelineKind, ...] = ("legacy", "blocking", "non-blocking", "per-thread", "host", "function")
 OWNERS: tuple[str, ...] = ("unknown", "cupy", "torch", "pinned", "driver")
 
-AT_ONCE = "its work runs at once, and the graph does not have it"
-
-VIOLATIONS = (
-    (
-        "unjoined-capture-stream",
-        "wait",
-        "{subject} is capturing, the event was recorded by work that is not captured",
-    ),
-    ("unjoined-capture-stream", "wait", "the default stream cannot take part in a capture"),
-    ("concurrent-capture", "wait", "{subject} takes part in another capture"),
-    (
-        "sync-in-capture",
-        "synchronize",
-        "{subject} cannot be waited for while {other} is capturing",
-    ),
-    ("sync-in-capture", "synchronize", "no device can be waited for while {other} is capturing"),
-    ("capture-on-default-stream", "capture_begin", "the default stream cannot be captured"),
-    ("concurrent-capture", "capture_begin", "{subject} is captured already"),
-    ("sync-in-capture", "", "{subject} would wait for {other}, which is capturing"),
-    ("unjoined-capture-stream", "capture_end", "the capture began on {other} (GC-24)"),
-    (
-        "unjoined-capture-stream",
-        "capture_end",
-        "{subject} was brought into the capture and {other} never waits for it again",
-    ),
-    ("capture-rng", "", "the generator is not registered with the graph"),
-    ("host-work-in-capture", "", "the graph copies this memory to the device at each replay"),
-    ("unjoined-capture-stream", "", "{subject} takes no part in the capture: " + AT_ONCE),
-)
-"""Rule, operation and message of each of the core's ``Violation``."""
-
-_OF_THE_ORIGIN = (3, 4)
-"""Those that need no message where the subject is the capturing stream itself."""
+_VIOLATIONS = tuple(VIOLATIONS)
+"""Their names by the numbers of the core's ``Violation``."""
 
 
 class Source(Protocol):
@@ -233,8 +201,7 @@ class Reader:
         return self.explain.overlaid(launch, reading, Use(Region(space_of(space), start, stop)), block)
 
     def _violation(self) -> Conflict:
-        kind = self._next()
-        rule, operation, message = VIOLATIONS[kind]
+        violation = _VIOLATIONS[self._next()]
         by_host, subject, other = bool(self._next()), self._next(), self._next()
         given, site = self._next(), self._source.site_of(self._next())
         begun = [
@@ -242,12 +209,10 @@ class Reader:
         ]
         name = self._source.host_name(subject) if by_host else self._source.line_name(subject)
         origin = self._source.line_name(other) if other else ""
-        text = message.format(subject=quoted(name), other=quoted(origin))
-        if kind in _OF_THE_ORIGIN and other == subject and not by_host:
-            text = ""
-        return self.explain.violation(
-            rule, name, self._source.operation_name(given) or operation, text, site, begun
-        )
+        known = VIOLATIONS[violation]
+        text = message_of(violation, name, origin, itself=other == subject and not by_host)
+        operation = self._source.operation_name(given) or known.operation
+        return self.explain.violation(known.rule, name, operation, text, site, begun)
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
@@ -350,7 +315,7 @@ class Reader:
             serial, capture = self._next(), self._next()
             event = self._events.setdefault(serial, Event(serial))
             event.record = self._recorded()
-            event.capture = self.graph(capture) if capture else None  # type: ignore[assignment]
+            event.capture = self.graph(capture) if capture else None
         for _ in range(self._next()):
             line = self._lines[self._next()]
             line.log.clear()

@@ -18,10 +18,9 @@ import numpy
 
 from streamsafe.order.decide import Veto
 from streamsafe.order.hazard import Conflict
-from streamsafe.order.memory import Use
+from streamsafe.order.memory import Block, Use
 from streamsafe.order.native.checker import NativeChecker
 from streamsafe.order.native.library import Library
-from streamsafe.order.pools import Block
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.blocks import device_blocks, pinned_blocks
 from streamsafe.runtime.monitor import Monitor, current, local, named, rendered

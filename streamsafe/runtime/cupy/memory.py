@@ -20,8 +20,8 @@ from cupy.cuda.memory import MemoryPointer, PooledMemory
 from cupy.cuda.pinned_memory import PinnedMemoryPool, is_memory_pinned
 from cupy_backends.cuda.api import runtime
 
-from streamsafe.order.memory import HOST
-from streamsafe.order.pools import Block, Lease
+from streamsafe.order.captures import VIOLATIONS
+from streamsafe.order.memory import HOST, Block, Lease
 from streamsafe.runtime.blocks import device_blocks, pinned_blocks
 from streamsafe.runtime.cupy import pinned
 from streamsafe.runtime.cupy import touches as uses
@@ -55,10 +55,6 @@ _plain = {
         "memset_async",
     )
 }
-
-IN_CAPTURE = (
-    "the stream is capturing: nothing can be copied between host and device until the graph is launched"
-)
 
 
 class ReleaseNotifier:
@@ -179,10 +175,9 @@ def refuse_in_capture(monitor: Monitor, queue: Hashable, operation: str) -> None
         StreamHazardError: the stream is capturing.
     """
     if monitor.checker.capturing(queue):
-        from streamsafe.runtime import places as sites
-
+        known = VIOLATIONS["host_copy"]
         conflict = monitor.checker.capture_violation(
-            "sync-in-capture", queue, operation=operation, message=IN_CAPTURE, site=sites.capture(2)
+            known.rule, queue, operation=operation, message=known.message, site=capture(2)
         )
         monitor.report([conflict])
 

@@ -15,8 +15,7 @@ import numpy
 import numpy.ctypeslib
 from cupy.cuda.pinned_memory import PinnedMemoryPointer, PinnedMemoryPool, is_memory_pinned
 
-from streamsafe.order.memory import HOST
-from streamsafe.order.pools import Block
+from streamsafe.order.memory import HOST, Block
 from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import touches as uses
 from streamsafe.runtime.cupy.compiled import hooks

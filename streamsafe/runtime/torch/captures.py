@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from streamsafe.order.captures import CaptureMode, Graph
+from streamsafe.order.captures import VIOLATIONS, CaptureMode, Graph, message_of
+from streamsafe.order.hazard import Conflict
 from streamsafe.runtime import places as sites
+from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.hooks.streams import event_of, handle_of
 from streamsafe.runtime.torch.objects import Base
@@ -111,9 +113,7 @@ class Captures(Base):
         key = self._key(stream.device_index, handle_of(sys.modules["torch"], stream))
         checker = monitor.checker
         if checker.capturing(key) and checker.recorded(handle) and not checker.captured(handle):
-            self.violation(
-                key, "unjoined-capture-stream", "wait", "the event was recorded by work that is not captured"
-            )
+            self.violation(key, "wait_outside")
 
     @contextmanager
     def synchronizing(self, what: Any) -> Iterator[None]:
@@ -146,27 +146,37 @@ class Captures(Base):
         capture = next(iter(self._capturing.values()), None)
         if capture is None:  # another thread has just ended it
             return False
-        key, message = capture.stream, ""
+        key, violation = capture.stream, "stream_wait"
         other = capture.thread != threading.get_ident()
         if what is None:
-            message = "no device can be waited for meanwhile"
+            violation = "device_wait"
         elif hasattr(what, "cuda_stream") and checker.capturing(
             stream := self._key(what.device_index, what.cuda_stream)
         ):
             key = stream
         elif not hasattr(what, "cuda_stream") and checker.captured(event_of(what)):
-            message = "the event was recorded in the capture"
+            violation = "event_wait"
         elif not other or capture.mode != "global":
             return False
-        if other:
-            message = "another thread captures meanwhile"
-        self.violation(key, "concurrent-capture" if other else "sync-in-capture", "synchronize", message)
+        self.violation(key, "other_thread" if other else violation, origin=capture.stream)
         return True
 
     def violation(
-        self, key: Hashable, rule: str, operation: str, message: str, site: sites.Site | None = None
+        self,
+        key: Hashable,
+        violation: str,
+        operation: str = "",
+        *,
+        origin: Hashable = None,
+        site: sites.Site | None = None,
     ) -> None:
-        """An operation that is illegal where it stands: reported under the name of its rule.
+        """An operation that is illegal where it stands.
+
+        Args:
+            key: the stream.
+            violation: by its name in :data:`streamsafe.order.captures.VIOLATIONS`.
+            operation: what the program called, where the violation does not say it.
+            origin: the stream that captures.
 
         Raises:
             StreamHazardError: the session raises.
@@ -178,16 +188,26 @@ class Captures(Base):
             site = sites.capture()
         self._explained = True
         with monitor.lock:
-            conflict = monitor.checker.capture_violation(
-                rule, key, operation=operation, message=message, site=site
-            )
+            conflict = self._illegal(monitor, key, violation, operation, origin, site)
         if monitor.mark is not None:
             monitor.mark(FOUND, written(conflict))
         monitor.report([conflict])
 
+    @staticmethod
+    def _illegal(
+        monitor: Monitor, key: Hashable, violation: str, operation: str, origin: Hashable, site: object
+    ) -> Conflict:
+        known = VIOLATIONS[violation]
+        checker = monitor.checker
+        other = checker.timeline(origin).name if origin is not None else ""
+        message = message_of(violation, checker.timeline(key).name, other, itself=origin == key)
+        return checker.capture_violation(
+            known.rule, key, operation=known.operation or operation, message=message, site=site
+        )
+
     def capture_on_default(self, device: int, stream: int) -> None:
         if self._monitor is not None:
-            self.violation(self._key(device, stream), "capture-on-default-stream", "capture_begin", "")
+            self.violation(self._key(device, stream), "begin_on_legacy")
 
     def generator_registered(self, graph: Hashable, generator: Any) -> None:
         self._generators.setdefault(graph, []).append(generator._cdata)
@@ -200,14 +220,14 @@ class Captures(Base):
         self.set_capturing(bool(self._capturing), kept)
         self._collection.hold(bool(self._capturing))
 
-    def unrepeatable(self, rule: str, operation: str, message: str) -> None:
+    def unrepeatable(self, violation: str, operation: str = "") -> None:
         monitor = self._monitor
         if monitor is None or not self._capturing:
             return
         stream = sys.modules["torch"].cuda.current_stream()
         key = self._key(stream.device_index, stream.cuda_stream)
         if monitor.checker.capturing(key):
-            self.violation(key, rule, operation, message)
+            self.violation(key, violation, operation)
 
     def capture_nears(self) -> None:
         if self._monitor is not None:
@@ -281,13 +301,8 @@ class Captures(Base):
             return
         site = sites.raised(error)
         with monitor.lock:
-            conflict = monitor.checker.capture_violation(
-                "missing-capture-warmup",
-                capture.stream,
-                operation=f"the first use of {library}" if library else "backward()",
-                message="its capture failed",
-                site=site,
-            )
+            operation = f"the first use of {library}" if library else "backward()"
+            conflict = self._illegal(monitor, capture.stream, "first_use", operation, None, site)
         monitor.report([conflict], may_raise=False)
 
     def replay(self, graph: Hashable, device: int, stream: int) -> None:

@@ -7,11 +7,10 @@ from typing import Any, TypeGuard
 
 from streamsafe.order.checker import Kind
 from streamsafe.order.hazard import Conflict
-from streamsafe.order.memory import Space
+from streamsafe.order.memory import Block, Owner, Space
 from streamsafe.order.native.checker import NativeChecker
 from streamsafe.order.native.library import Library
 from streamsafe.order.native.reports import KINDS
-from streamsafe.order.pools import Block, Owner
 from streamsafe.runtime import names
 from streamsafe.runtime.monitor import named, rendered
 

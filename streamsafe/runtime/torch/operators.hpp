@@ -115,10 +115,11 @@ inline const Collective COLLECTIVE_[] = {
 #include "operators.h"
 };
 
-// One that is not in the table reads what is called an input, and writes the rest.
+// A collective that is not in the table is taken for one whose name begins its own; else it reads what is called an input, and
+// writes the rest.
 inline Role of_collective(const std::string& name, const std::string& argument) {
   for (const auto& each : COLLECTIVE_)
-    if (name == each.name && argument == each.argument) return each.role;
+    if (starts(name, each.name) && argument == each.argument) return each.role;
   return argument.find("input") != std::string::npos ? Role::read : Role::write;
 }
 

@@ -149,11 +149,12 @@ class Collector(Protocol):
     def generator_registered(self, graph: Hashable, generator: Any) -> None:
         """A graph keeps the state of a generator: its captures may draw from it."""
 
-    def unrepeatable(self, rule: str, operation: str, message: str) -> None:
+    def unrepeatable(self, violation: str, operation: str = "") -> None:
         """Something is about to be called that a capture does not allow, if the current stream is captured. May raise.
 
         Args:
-            rule: its name.
+            violation: by its name in :data:`streamsafe.order.captures.VIOLATIONS`.
+            operation: what is called, where the violation does not say it.
         """
 
     def imported(self, tensor: Any) -> None:

@@ -23,9 +23,7 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         @wraps(original)
         def health_check(self: Any) -> None:
             if not all(group.get("capturable", True) for group in self.param_groups):
-                collector.unrepeatable(
-                    "uncapturable-step", "step", "the optimizer was made without capturable=True"
-                )
+                collector.unrepeatable("host_steps")
             original(self)
 
         return health_check
@@ -34,8 +32,7 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         @wraps(original)
         def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if self._enabled and not getattr(optimizer, "_step_supports_amp_scaling", False):
-                message = "the scaler decides on the host whether the optimizer steps"
-                collector.unrepeatable("uncapturable-step", "scaler.step", message)
+                collector.unrepeatable("scaler_steps")
             return original(self, optimizer, *args, **kwargs)
 
         return step
@@ -45,9 +42,7 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
             @wraps(original)
             def call(self: Any, *args: Any, **kwargs: Any) -> Any:
                 if self.device.type == "cuda":
-                    collector.unrepeatable(
-                        "capture-rng", name, "the state of a generator is not part of a graph"
-                    )
+                    collector.unrepeatable("generator_state", name)
                 return original(self, *args, **kwargs)
 
             return call
