@@ -355,7 +355,7 @@ class Accesses(Callers):
             if launched:
                 cap.result(s, node, frozenset({kind}))
             return s
-        what = (self.cur(), at, self.m.site(node), op, seq, kind)
+        what = (self.cur(), at, self.m.site(node), op, seq if seq is not None else self.m.seq, kind)
         if launched or self.cur().origin not in ("ambient", "null"):
             self.made[s.vn] = what
             self.allocated(self.cur(), node, (kind,))

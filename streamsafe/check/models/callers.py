@@ -20,18 +20,18 @@ class Callers(State):
         for number in (("attr", of, "is_cuda"), ("meta", block.uid, "is_cuda")):
             told = conds.get(("truth", ("v", vns.get(number))))
             if told is not None:
-                return told
+                return bool(told)
         kind = vns.get(("attr", vns.get(("attr", of, "device")), "type"))
         for name in ("cuda", "cpu"):
             told = conds.get(("eq", ("v", kind), ("c", "str", name)))
             if told is not None:
-                return told == (name == "cuda")
+                return bool(told) == (name == "cuda")
         return None
 
     def said_on_device(self, block: Block) -> bool:
         """Whether the path says of something unknown that it is on the device."""
         if block.place != "unknown":
-            return block.place == "cuda"
+            return bool(block.place == "cuda")
         vns, conds = self.m.vns, self.m.conds
         kind = vns.get(("attr", vns.get(("attr", block.given, "device")), "type"))
         return bool(

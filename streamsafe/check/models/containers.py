@@ -98,6 +98,8 @@ class Containers(Threads):
         return m.fresh(name)
 
     def next_in_turn(self, cycle: Lazy) -> V:
-        items, turn = cycle.args[0].items, cycle.args[1]
-        cycle.args[1] = turn + 1
-        return items[turn % len(items)]
+        of, turn = cycle.args
+        assert isinstance(of, Seq) and isinstance(turn, Const)
+        cycle.args[1] = Const(turn.value + 1)
+        number: int = turn.value
+        return of.items[number % len(of.items)]

@@ -247,7 +247,9 @@ class Copies(Tensors):
 
     def back_again(self, device: V | None) -> bool:
         """Whether a device is that of something that was copied to another one: one of the two is the host perhaps."""
-        owner = self.m.owners.get(device.vn) if isinstance(device, Sym) else None
+        if not isinstance(device, Sym):
+            return False
+        owner = self.m.owners.get(device.vn)
         if owner is None or owner[1] != "device" or not isinstance(owner[0], Sym):
             return False
         names = {
@@ -308,15 +310,15 @@ class Copies(Tensors):
         if isinstance(owner, Map):
             index = self.m.eval(target.slice) if not isinstance(target.slice, ast.Slice) else NONE
             k = self.m.map_key(owner, index)
-            old = owner.items.get(k)
+            replaced = owner.items.get(k)
             if self.m.graphs:
                 if k[0] != "c" and all(key[0] == "c" for key in owner.items):
                     self.unknown_keys(owner, v, s)
                 self.kept_beside([x for key, x in owner.items.items() if key != k], v, s, "an entry")
                 v = self.stamp(v)
             owner.items[k] = v
-            if old is not None:
-                self.m.maybe_released(old, s)
+            if replaced is not None:
+                self.m.maybe_released(replaced, s)
             return
         named = isinstance(target.slice, ast.JoinedStr) or (
             isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str)
@@ -327,9 +329,8 @@ class Copies(Tensors):
             and not named
             and isinstance(target.slice, ast.Name)
         ):
-            named = isinstance(self.m.eval(target.slice), Const) and isinstance(
-                self.m.eval(target.slice).value, str
-            )
+            key = self.m.eval(target.slice)
+            named = isinstance(key, Const) and isinstance(key.value, str)
         if isinstance(owner, Tensor) and named:
             self.m.fields[
                 (self.m.vn(("e", self.m.key(owner))), repr(self.m.key(self.m.eval(target.slice))))

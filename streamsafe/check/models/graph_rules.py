@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from ..order import Block, Timeline
@@ -41,7 +42,7 @@ class GraphRules:
         """A result of a replay is read."""
         raise NotImplementedError
 
-    def several_replays(self, held: Args, node: Node, op: str) -> None:
+    def several_replays(self, held: Sequence[V], node: Node, op: str) -> None:
         """Things are used together that may be results of several replays."""
         raise NotImplementedError
 
@@ -114,6 +115,10 @@ class GraphRules:
 
     def module_runs(self, module: V) -> None:
         """A module, or what may be one, is called."""
+        raise NotImplementedError
+
+    def optimizer(self, kind: str, kwargs: Kwargs, n: Node) -> Sym:
+        """An optimizer of torch is made."""
         raise NotImplementedError
 
     def option(self, v: V | None) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..order import Block
+from ..source import Class
 from ..values import (
     Const,
     Obj,
@@ -26,7 +27,7 @@ class Modules(Unknown):
     def module_call(self, callee: V, name: str, args: Args, kwargs: Kwargs, node: Node) -> V:
         """Something that is called, a model perhaps."""
         given = self.nets_of(*args, *kwargs.values())
-        owner = self.m.owners.get(getattr(callee, "vn", None))
+        owner = self.m.owners.get(getattr(callee, "vn", 0))
         mine = self.nets_of(owner[0]) if owner is not None else frozenset()
         return self.computed_by(
             self.called(callee, name, args, kwargs, node), given | (mine or {("net", self.m.key(callee))})
@@ -58,7 +59,7 @@ class Modules(Unknown):
             or self.m.key(callee) in self.module_blocks
         ):
             return "model"
-        owner = m.owners.get(getattr(callee, "vn", None))
+        owner = m.owners.get(getattr(callee, "vn", 0))
         if owner is None:
             return "model" if isinstance(callee, Sym) and callee.hint != "getter" else "helper"
         if isinstance(owner[0], Obj):
@@ -69,7 +70,7 @@ class Modules(Unknown):
             else "helper"
         )
 
-    def attribute_of(self, cls, name: str) -> bool:
+    def attribute_of(self, cls: Class, name: str) -> bool:
         """Whether a name of an object is an attribute: what it does not set and its bases may have may be a method."""
         got = self.attributes.setdefault(cls, {})
         if "" not in got:
@@ -138,5 +139,5 @@ class Modules(Unknown):
             elif isinstance(v, Obj) and depth < 3:
                 self.moved(v, depth + 1)
 
-    def is_test_case(self, cls) -> bool:
+    def is_test_case(self, cls: Class) -> bool:
         return any(b.endswith("TestCase") for c in cls.mro() for b in c.bases)

@@ -81,7 +81,7 @@ def mapping(lib: Modules, c: Call) -> V:
 @models(FUNCTIONS, "itertools.cycle")
 def cycle(lib: Modules, c: Call) -> V:
     a = c.first
-    return Lazy("cycle", [a, 0]) if isinstance(a, Seq) and a.items else lib.m.fresh("<cycle>")
+    return Lazy("cycle", [a, Const(0)]) if isinstance(a, Seq) and a.items else lib.m.fresh("<cycle>")
 
 
 @models(FUNCTIONS, "weakref.ref")
@@ -109,7 +109,8 @@ def thread(lib: Modules, c: Call) -> V:
         waiting = Thread()
         lib.m.threads.append(waiting)
         return waiting
-    started = lib.in_thread(f, given, {}, c.node).thread
+    lib.in_thread(f, given, {}, c.node)
+    started = lib.m.threads[-1]
     started.running = False  # until it is started
     return started
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 from ..order import Access, Block, Hazard, Timeline
 from ..values import (
     Const,
     Event,
+    Func,
     Graph,
     Lazy,
     Lib,
@@ -21,7 +23,7 @@ from ..values import (
     V,
 )
 from .graph_rules import GraphRules
-from .path import Args, Known, Kwargs, Node, Notes, Path, Site
+from .path import Args, Known, Kwargs, Node, Path, Site
 
 HOSTS = ("pinned", "pageable", "host")
 """Places of memory that the host touches."""
@@ -38,46 +40,49 @@ DTYPES = frozenset(
 )
 
 
+Made: TypeAlias = tuple[Timeline, int, Site, str, int, str]
+"""The stream, place in it, place in the source, name, number and kind of the operation that made something."""
+
+
 class State(GraphRules):
     """What a path knows of tensors, streams and models, and how it is asked."""
 
     def __init__(self, machine: Path) -> None:
         self.m: Path = machine
         self.order = machine.order
-        self.made: dict[int, tuple] = {}
+        self.made: dict[int, Made] = {}  # by unknown: the operation that made it
         self.timelines: dict[int, Timeline] = {}
         self.comm = Timeline("the communication stream", "comm")
-        self.freed: list = []
+        self.freed: list[tuple[Block, Access, Site]] = []
         self.grads = Block("cuda", "gradients", fresh=True)
         self.events: dict[int, Event] = {}
         self.instances: dict[int, Obj] = {}
-        self.maybe: dict[int, tuple] = {}
-        self.optimizers: dict[int, tuple] = {}
-        self.sums: dict[Any, tuple] = {}  # by the key of a number: what it is the sum of
-        self.nets: dict[Any, frozenset] = {}  # by block or unknown: the models it was computed by
-        self.uploads: list[tuple] = []  # copies from the host: stream and place
-        self.snapshots: list[dict] = []  # of the events that were recorded
-        self.sent: dict[int, dict] = {}  # by what is in a queue: what its sender knew
-        self.waiting: list[
-            tuple
-        ] = []  # threads that take from queues: function, arguments, how often they may still go on
+        self.maybe: dict[int, Made] = {}  # the same of what may be a number
+        self.optimizers: dict[int, tuple[str, dict[str, bool | None]]] = {}
+        self.sums: dict[Any, tuple[dict[Any, int], int]] = {}  # by the key of a number: what it is the sum of
+        self.nets: dict[Any, frozenset[Any]] = {}  # by block or unknown: the models it was computed by
+        self.uploads: list[tuple[Timeline, int]] = []  # copies from the host: stream and place
+        self.snapshots: list[Known] = []  # of the events that were recorded
+        self.sent: dict[int, Known] = {}  # by what is in a queue: what its sender knew
+        # threads that take from queues: function, arguments, how often they may still go on
+        self.waiting: list[tuple[Func, Args, int]] = []
         self.numbers: dict[int, V] = {}  # by number: of what it is int()
         self.devices_named: dict[int, Any] = {}  # by the number of a text "cuda:N": the key of N
         self.devices: list[V] = []  # with torch.device(...)
         self.opened = 0  # how deep the frame is that has made a stream the current one
         self.given: dict[tuple[int, str], V] = {}
         self.modules: dict[int, str] = {}  # the classes of modules that were made
-        self.went_to: dict[int, set] = {}  # by unknown: the devices that it, or a part of it, was copied to
+        self.went_to: dict[
+            int, set[Any]
+        ] = {}  # by unknown: the devices that it, or a part of it, was copied to
         self.defaults: list[Stream] = []  # what default_stream() gave
-        self.only_default: dict[
-            Timeline, tuple
-        ] = {}  # the streams that have waited for nothing but the default stream: where
-        self.steps: list[tuple] = []  # where and when optimizers have changed the parameters
+        # the streams that have waited for nothing but the default stream: where
+        self.only_default: dict[Timeline, tuple[Site, int]] = {}
+        self.steps: list[tuple[Timeline, int]] = []  # where and when optimizers have changed the parameters
         self.pointers: dict[int, Tensor] = {}  # what data_ptr() gave
         self.parents: dict[int, Sym] = {}  # of what unknowns are parts
-        self.views: list[
-            tuple
-        ] = []  # arrays of numpy that share memory with what copies fill: block, copy, and the access that reading is
+        # arrays of numpy that share memory with what copies fill: block, copy, and the access that reading is
+        self.views: list[tuple[Block, Access, Access]] = []
         self.clock_known: dict[int, Known] = {}  # by reading of a clock: what the host knew
         self.signals: dict[int, Known] = {}  # by semaphore: what this thread knew as it released it
         self.supposed: dict[int, tuple[str, ...]] = {}  # by launch: what has to be assumed for it
@@ -93,13 +98,11 @@ class State(GraphRules):
         self.exchanges: list[Known] = []  # what was known where memory was handed over
         self.moved_to: dict[int, V] = {}  # by block: the device that is not known
 
-        self.siblings: set[tuple[Any, Timeline]] = (
-            set()
-        )  # objects and streams: something that the object holds is recorded on the stream
+        # objects and streams: something that the object holds is recorded on the stream
+        self.siblings: set[tuple[Any, Timeline]] = set()
         self.own: list[Block] = []  # what is recorded on the stream that it is allocated on
-        self.copied: list[
-            tuple[Block, Access]
-        ] = []  # what the caller has given and a stream of the entry copies
+        # what the caller has given and a stream of the entry copies
+        self.copied: list[tuple[Block, Access]] = []
         self.lent_uses: list[tuple[Block, Access]] = []  # uses, on other streams, of what objects hold
         self.known_parameters: dict[int, Sym] = {}
         self.module_blocks: dict[Any, Block] = {}  # by the key of a module: its parameters
@@ -107,9 +110,8 @@ class State(GraphRules):
         self.graphs_of: dict[int, Graph] = {}  # by unknown
         self.pools: dict[Any, Block] = {}  # of graphs, by key
         self.runs: dict[Any, Any] = {}  # of modules, by key
-        self.attributes: dict[
-            Any, dict[str, bool]
-        ] = {}  # by class: whether a name is an attribute of its objects
+        # by class: whether a name is an attribute of its objects
+        self.attributes: dict[Any, dict[str, bool]] = {}
         self.abandoned: Any = None  # the loss of gradients that a replay has written
 
     def cur(self, lib: str = "torch") -> Timeline:
@@ -169,14 +171,13 @@ class State(GraphRules):
             return {v.block.uid} if v.block is not None else set()
         if depth > 4:
             return set()
+        inner: Iterable[V] = ()
         if isinstance(v, Seq):
             inner = v.items
         elif isinstance(v, Map):
             inner = v.items.values()
         elif isinstance(v, Obj):
             inner = v.fields.values()
-        else:
-            return set()
         return {b for i in list(inner) for b in self.blocks_in(i, depth + 1)}
 
     def stream(self, v: V | None, lib: str = "torch") -> Timeline | None:
@@ -255,7 +256,7 @@ class State(GraphRules):
             return "cuda" if v.block.place == "cuda" else "unknown"
         return "unknown"
 
-    def place(self, kwargs: Kwargs, args: Args = ()) -> str:
+    def place(self, kwargs: Kwargs) -> str:
         pin = kwargs.get("pin_memory")
         if isinstance(pin, Const) and pin.value is True:
             return "pinned"
@@ -264,16 +265,10 @@ class State(GraphRules):
             return "pageable" if pin is None or isinstance(pin, Const) else "host"
         w = self.where(d)
         if w == "cpu":
-            return (
-                "pinned"
-                if isinstance(pin, Const) and pin.value
-                else "pageable"
-                if pin is None or isinstance(pin, Const)
-                else "host"
-            )
+            return "pageable" if pin is None or isinstance(pin, Const) else "host"
         return "cuda" if w in ("cuda", "cuda?") else "unknown"
 
-    def device_key(self, d: V):
+    def device_key(self, d: Const | Sym) -> Any:
         """One key for the number of a device, its name, and a text that is made of the number."""
         if isinstance(d, Const):
             return ("c", str(d.value).rpartition(":")[2])
@@ -289,7 +284,7 @@ class State(GraphRules):
 
     def nets_of(self, *values: V) -> frozenset[Any]:
         """The models that values were computed by."""
-        found: set = set()
+        found: set[Any] = set()
         for v in values:
             found |= self.nets.get(
                 v.block.uid if isinstance(v, Tensor) else ("v", v.vn) if isinstance(v, Sym) else None, set()
@@ -305,17 +300,21 @@ class State(GraphRules):
                 found |= self.nets_under(x, depth + 1)
         return frozenset(found)
 
-    def computed_by(self, out: V, nets: frozenset) -> V:
+    def computed_by(self, out: V, nets: frozenset[Any]) -> V:
         if nets and isinstance(out, (Tensor, Sym)):
             self.nets[out.block.uid if isinstance(out, Tensor) else ("v", out.vn)] = nets
             if isinstance(out, Sym) and out.block is not None:
                 self.nets[out.block.uid] = nets
         return out
 
-    def violation(self, code: str, node: Node, op: str, notes: Notes = (), assumptions=()) -> None:
+    def violation(
+        self, code: str, node: Node, op: str, notes: Sequence[Any] = (), assumptions: Sequence[str] = ()
+    ) -> None:
         self.violation_at(code, self.m.site(node), op, notes, assumptions)
 
-    def violation_at(self, code: str, site: Site, op: str, notes: Notes = (), assumptions=()) -> None:
+    def violation_at(
+        self, code: str, site: Site, op: str, notes: Sequence[Any] = (), assumptions: Sequence[str] = ()
+    ) -> None:
         if self.m.expecting:
             return
         second = Access(self.cur(), 0, False, None, site, op)

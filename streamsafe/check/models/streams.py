@@ -124,7 +124,7 @@ class Streams(Copies):
 
     def all_queried(self, result: Sym, values: Seq) -> None:
         """``all(e.query() for e in events)``"""
-        known: dict = {}
+        known: Known = {}
         for v in values.items:
             for t, at in self.m.queries.get(("truth", self.m.key(v)), {}).items():
                 known[t] = max(at, known.get(t, 0))

@@ -163,7 +163,7 @@ class Tensors(Timing):
             factor, (z, e) = (c, (y, d)) if not x else (d, (x, c))
             self.sums[key] = ({k: n * factor for k, n in z.items() if factor}, e * factor)
 
-    def bound(self, n: ast.expr | None):
+    def bound(self, n: ast.expr | None) -> Any:
         if n is None:
             return None
         v = self.m.eval(n)
@@ -175,7 +175,7 @@ class Tensors(Timing):
         return ("lin", tuple(sorted(form[0].items(), key=repr)), form[1])
 
     def part_of(self, node: ast.expr) -> Any:
-        def one(n):
+        def one(n: ast.expr) -> Any:
             if isinstance(n, ast.Slice):
                 lo = self.bound(n.lower)
                 hi = self.bound(n.upper)
@@ -223,7 +223,7 @@ class Tensors(Timing):
                 self.violation("SS401", n, "indexing by a list")
         return self.view(t, part)
 
-    def slice_of(self, owner: Sym, node: Node, n: Node) -> V:
+    def slice_of(self, owner: Sym, node: ast.Slice, n: Node) -> V:
         part = (("s", self.bound(node.lower), self.bound(node.upper)),)
         s = self.m.sym(self.m.vn(("slice", owner.vn, part)), f"{owner.text}[...]", owner.hint)
         if owner.block is not None:
@@ -268,8 +268,8 @@ class Tensors(Timing):
             return self.compute([a, b], node, "arithmetic")
         if isinstance(node.op, ast.Add) and isinstance(a, Seq) and isinstance(b, Seq):
             return Seq([*a.items, *b.items], a.kind, a.more or b.more)
-        if isinstance(node.op, ast.Mult) and (isinstance(a, Seq) or isinstance(b, Seq)):
-            s, n = (a, b) if isinstance(a, Seq) else (b, a)
+        s, n = (a, b) if isinstance(a, Seq) else (b, a)
+        if isinstance(node.op, ast.Mult) and isinstance(s, Seq):
             if isinstance(n, Const) and isinstance(n.value, int) and n.value <= 8:
                 return Seq(list(s.items) * n.value, s.kind)
             return Seq(list(s.items) * 2, s.kind, True)

@@ -28,7 +28,7 @@ from .state import HOSTS
 class Threads(Autograd):
     """Threads, executors and the queues between them."""
 
-    def in_thread(self, f: V, args: Args, kwargs: Kwargs, n: Node) -> V:
+    def in_thread(self, f: V, args: Args, kwargs: Kwargs, n: Node) -> Future:
         m = self.m
         saved, capture = dict(m.current), m.capture
         m.current, m.capture = {"torch": [m.ambient["torch"]], "cupy": [m.null]}, None
@@ -72,7 +72,8 @@ class Threads(Autograd):
         if name == "start" and r.vn not in threads:
             run = r.cls.method("run")
             if run is not None:
-                threads[r.vn] = self.in_thread(Func(run, r), [], {}, n).thread
+                self.in_thread(Func(run, r), [], {}, n)
+                threads[r.vn] = self.m.threads[-1]
         elif name in apis.THREAD_WAITS and r.vn in threads:
             threads[r.vn].running = False
             self.everything(n)

@@ -62,7 +62,7 @@ class Timing(Accesses):
     def last_unknown_between(self, a: int, b: int) -> bool:
         return any(a < s < b for s in self.m.uncertain)
 
-    def elapsed(self, begin: V, end: V, n: Node) -> None:
+    def elapsed(self, begin: V, end: V | None, n: Node) -> None:
         for e in (begin, end):
             if not isinstance(e, Event):
                 continue
@@ -77,27 +77,17 @@ class Timing(Accesses):
             ):
                 self.violation("SS312", n, "elapsed_time()", [("never recorded", e.site)])
                 return
-        e = end
-        if isinstance(e, Event) and not e.unknown and e.of is not None:
-            if self.order.known(self.order.host).get(e.of, 0) < e.snapshot.get(e.of, 0) or (
-                e.snapshot.get(e.of, 0) == 0
-            ):
-                if e.snapshot.get(e.of, 0) > 0 and not self.waited_event(e):
-                    between = self.m.boundaries and e.when <= self.m.boundaries[-1]  # its caller may wait
-                    waits = (
-                        ("waits",)
-                        if between
-                        and any(t is self.order.host and of is e.of for t, of, _, _ in self.order.waits)
-                        else ()
-                    )
-                    self.violation(
-                        "SS312",
-                        n,
-                        "elapsed_time()",
-                        [("recorded", e.recorded)],
-                        ("methods", *waits) if between else (),
-                    )
-                    self.order.wait(self.order.host, e.snapshot)  # or it has raised
+        if isinstance(end, Event) and not end.unknown and end.of is not None:
+            self.asked_too_early(end, n)
 
-    def waited_event(self, e: Event) -> bool:
-        return self.order.known(self.order.host).get(e.of, 0) >= e.snapshot.get(e.of, 0)
+    def asked_too_early(self, e: Event, n: Node) -> None:
+        """SS312: the host has not waited for the end that it asks for."""
+        recorded, host = e.snapshot or {}, self.order.host
+        if recorded.get(e.of, 0) <= self.order.known(host).get(e.of, 0):
+            return
+        assumed: tuple[str, ...] = ()
+        if self.m.boundaries and e.when <= self.m.boundaries[-1]:  # its caller may wait
+            waits = any(t is host and of is e.of for t, of, _, _ in self.order.waits)
+            assumed = ("methods", "waits") if waits else ("methods",)
+        self.violation("SS312", n, "elapsed_time()", [("recorded", e.recorded)], assumed)
+        self.order.wait(host, recorded)  # or it has raised

@@ -34,7 +34,7 @@ def torch_function(lib: Modules, c: Call) -> V:
     if name.startswith("torch.distributed."):
         return distributed(lib, c)
     if name.startswith("torch.optim.") and last[:1].isupper():
-        made = lib.optimizer(last, c.kwargs, c.node)
+        made: Sym = lib.optimizer(last, c.kwargs, c.node)
         given = c.given("params", 0)
         if isinstance(given, Params):
             lib.trained[made.vn] = lib.nets_under(given.of)

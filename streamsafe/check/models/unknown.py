@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamsafe.apis import names as apis
 
-from ..source import SYNCING
+from ..source import SYNCING, Function
 from ..values import (
     NONE,
     Event,
@@ -59,7 +59,7 @@ class Unknown(Containers):
                 self.order.wait(self.order.host, self.order.snapshot(self.cur()))
         return result
 
-    def harmless(self, fn, depth: int = 0) -> bool:
+    def harmless(self, fn: Function, depth: int = 0) -> bool:
         """Whether a function of the tree can wait for nothing, as far as what it names is in sight."""
         if not fn.words.isdisjoint(SYNCING) or depth > 3:
             return False
@@ -79,7 +79,7 @@ class Unknown(Containers):
         """A call whose code is not followed: it reads its arguments on the current stream and gives something new."""
         values = [*args, *kwargs.values()]
         m = self.m
-        given = [
+        given: list[V] = [
             v
             for v in values
             if isinstance(v, (Stream, Event, Work, Graph)) or (isinstance(v, Sym) and v.vn in self.timelines)
@@ -134,7 +134,7 @@ class Unknown(Containers):
                 notes=frozenset({kind}),
             )
         else:
-            at = seq = None
+            at, seq = None, None
         pointed = [t for t in pointed if t.block.place not in HOSTS]
         if pointed:
             at, seq = self.launch(
