@@ -6,8 +6,7 @@ Order is kept by :mod:`streamsafe.order.clocks` under the rules of :mod:`streams
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 from streamsafe.order import edges
@@ -16,7 +15,7 @@ from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline,
 from streamsafe.order.decide import FEW_CELLS, Engine, State, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict, Mode
-from streamsafe.order.memory import Block, Cell, Owner, Partial, Record, Space, Use
+from streamsafe.order.memory import Block, Cell, Owner, Record, Space, Use
 from streamsafe.order.pools import hand_out, hand_out_again, take_back
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread"]
@@ -525,15 +524,6 @@ class Checker(Engine):
             block.graph = block.timeline.capture.graph
         for capture in self._captures:
             capture.program.handed_out(block, stream)
-
-    def handed_out(self, block: Block, stream: Hashable) -> None:
-        """For a capture's program: a block begins a life, given out to a stream that is captured or not."""
-        taken = self._streams.get(stream)
-        hand_out(self._shadows[block.space], block, partial(self._inside_order, taken))
-
-    def _inside_order(self, taken: Timeline | None) -> Callable[[Partial], bool]:
-        """For a capture's program: what comes before what ``taken`` does next; nothing does when it is not captured."""
-        return self._ordered(taken, self._host) if taken else lambda _: False
 
     def free(self, space: Space, start: int, *, site: object = None) -> None:
         """The block that begins at ``start`` goes back to its arena (owner ``driver``: to the driver)."""

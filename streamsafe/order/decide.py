@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from streamsafe.order import edges
@@ -27,7 +28,7 @@ from streamsafe.order.memory import (
     Use,
     pieces,
 )
-from streamsafe.order.pools import Blocks
+from streamsafe.order.pools import Blocks, hand_out
 from streamsafe.order.views import View
 
 Veto = Callable[[list[Conflict]], bool]
@@ -110,6 +111,15 @@ class Engine:
             if member.capture is not None:
                 return [self._illegal("implicit_wait", timeline, site, other=member, operation=operation)]
         return []
+
+    def handed_out(self, block: Block, stream: Hashable) -> None:
+        """For a capture's program: a block begins a life, given out to a stream that is captured or not."""
+        taken = self._streams.get(stream)
+        hand_out(self._shadows[block.space], block, partial(self._inside_order, taken))
+
+    def _inside_order(self, taken: Timeline | None) -> Callable[[Partial], bool]:
+        """For a capture's program: what comes before what ``taken`` does next; nothing does when it is not captured."""
+        return self._ordered(taken, self._host) if taken else lambda _: False
 
     def _ordered(self, timeline: Timeline, *hosts: Timeline) -> Callable[[Partial], bool]:
         """Whether an access comes before what ``timeline`` would do next, given by one of ``hosts``."""
