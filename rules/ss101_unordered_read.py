@@ -40,8 +40,8 @@ report a read that is ordered, as *likely*. Describe such a function as a model.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import no_wait, race
 from streamsafe.rule import Rule
-from streamsafe.wording import no_wait, race
 
 
 class UnorderedRead(Rule):

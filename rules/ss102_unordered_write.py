@@ -42,8 +42,8 @@ condition (`if i < j`) keeps the rows apart.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import no_wait, race
 from streamsafe.rule import Rule
-from streamsafe.wording import no_wait, race
 
 
 class UnorderedWrite(Rule):

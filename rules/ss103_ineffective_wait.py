@@ -47,8 +47,8 @@ orders nothing.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import quoted, race
 from streamsafe.rule import Rule
-from streamsafe.wording import quoted, race
 
 
 class IneffectiveWait(Rule):

@@ -38,8 +38,8 @@ If the check does not know which module a backward pass goes through, it takes a
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import no_wait, race
 from streamsafe.rule import Rule
-from streamsafe.wording import no_wait, race
 
 
 class GradOutsideBackwardStream(Rule):

@@ -33,8 +33,8 @@ gradient.record_stream(side)
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import no_wait, race
 from streamsafe.rule import Rule
-from streamsafe.wording import no_wait, race
 
 
 class UnorderedInitialGrad(Rule):

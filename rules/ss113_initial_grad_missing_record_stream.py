@@ -42,8 +42,8 @@ Unsafe: `--fix --unsafe-fixes` adds `record_stream`. The memory is reused later 
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import access_phrase, block, quoted
 from streamsafe.rule import Rule
-from streamsafe.wording import block, by, quoted
 
 
 class InitialGradMissingRecordStream(Rule):
@@ -88,8 +88,8 @@ def grads(loss):
     def message(self, conflict: Conflict) -> str:
         use = conflict.first or conflict.second
         return (
-            f"{by(use)} reads {block(conflict)}, an initial gradient that is not recorded on {quoted(use.timeline)}: "
-            f"its memory may be reused too early"
+            f"{access_phrase(use)} reads {block(conflict)}, an initial gradient that is not recorded on "
+            f"{quoted(use.timeline)}: its memory may be reused too early"
         )
 
     def help(self, conflict: Conflict) -> str:

@@ -47,8 +47,8 @@ later than before.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import quoted, reuse_sentence, unprotected_use
 from streamsafe.rule import Rule
-from streamsafe.wording import quoted, reuse, user
 
 
 class MissingRecordStream(Rule):
@@ -95,8 +95,10 @@ def run(shape, weight, rounds):
         return conflict.facts.reuse == "torch" and conflict.facts.gradient != "initial-reuse"
 
     def message(self, conflict: Conflict) -> str:
-        return reuse(conflict, f"it is not recorded on {quoted(user(conflict).timeline)}")
+        return reuse_sentence(conflict, f"it is not recorded on {quoted(unprotected_use(conflict).timeline)}")
 
     def help(self, conflict: Conflict) -> str:
-        fallback = f"tensor.record_stream(s)  # s is {user(conflict).timeline}; before it is released"
+        fallback = (
+            f"tensor.record_stream(s)  # s is {unprotected_use(conflict).timeline}; before it is released"
+        )
         return super().help(conflict) or fallback

@@ -49,8 +49,8 @@ can also keep a reference until the use is done.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import reuse_sentence
 from streamsafe.rule import Rule
-from streamsafe.wording import reuse
 
 
 class CrossStreamPoolReuse(Rule):
@@ -104,7 +104,7 @@ def scale(n, rounds):
         return conflict.facts.reuse == "cupy"
 
     def message(self, conflict: Conflict) -> str:
-        return reuse(conflict, "CuPy's pool does not wait for other streams")
+        return reuse_sentence(conflict, "CuPy's pool does not wait for other streams")
 
     def help(self, conflict: Conflict) -> str:
         return (

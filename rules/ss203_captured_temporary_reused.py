@@ -45,8 +45,8 @@ is offered only if the graph does not leave the function.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import access_phrase, block
 from streamsafe.rule import Rule
-from streamsafe.wording import block, by
 
 
 class CapturedTemporaryReused(Rule):
@@ -92,7 +92,7 @@ def run(x, y, n):
 
     def message(self, conflict: Conflict) -> str:
         temporary = f"{block(conflict)}, whose memory was a temporary of the graph's capture"
-        return f"{by(conflict.second)} overwrites {temporary}"
+        return f"{access_phrase(conflict.second)} overwrites {temporary}"
 
     def help(self, conflict: Conflict) -> str:
         return (

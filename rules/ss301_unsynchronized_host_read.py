@@ -33,8 +33,8 @@ The check does not see a synchronize in a caller of another file, between the co
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import no_wait, race
 from streamsafe.rule import Rule
-from streamsafe.wording import no_wait, race
 
 
 class UnsynchronizedHostRead(Rule):

@@ -43,8 +43,8 @@ waits once in each step is not seen.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import no_wait, race
 from streamsafe.rule import Rule
-from streamsafe.wording import no_wait, race
 
 
 class UnorderedHostWrite(Rule):

@@ -46,8 +46,8 @@ recorded.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import quoted
 from streamsafe.rule import Rule
-from streamsafe.wording import quoted
 
 
 class EventTimingMisuse(Rule):

@@ -31,8 +31,8 @@ Unsafe: `--fix --unsafe-fixes` removes `pin_memory()` and `non_blocking=True`. T
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import quoted
 from streamsafe.rule import Rule
-from streamsafe.wording import quoted
 
 
 class PinMemoryThenCopy(Rule):

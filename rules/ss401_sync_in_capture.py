@@ -50,8 +50,8 @@ callers need the value.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import quoted
 from streamsafe.rule import Rule
-from streamsafe.wording import quoted
 
 
 class SyncInCapture(Rule):

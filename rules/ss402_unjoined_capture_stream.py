@@ -38,8 +38,8 @@ work outside the capture.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import operation_name
 from streamsafe.rule import Rule
-from streamsafe.wording import deed
 
 
 class UnjoinedCaptureStream(Rule):
@@ -79,10 +79,10 @@ def capture(x):
     def message(self, conflict: Conflict) -> str:
         if any("ends without" in note.message for note in conflict.notes):
             what = "the capture ends before the capturing stream waits for it"
-            return f"{deed(conflict.second)} inside a capture: {what}"
+            return f"{operation_name(conflict.second)} inside a capture: {what}"
         return (
-            f"{deed(conflict.second)} inside a capture: a side stream must wait for the capturing stream first, "
-            "and the capturing stream for the side stream before the capture ends"
+            f"{operation_name(conflict.second)} inside a capture: a side stream must wait for the capturing stream "
+            "first, and the capturing stream for the side stream before the capture ends"
         )
 
     def help(self, conflict: Conflict) -> str:

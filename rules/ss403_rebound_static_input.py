@@ -42,8 +42,8 @@ tensor.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import block
 from streamsafe.rule import Rule
-from streamsafe.wording import block
 
 
 class ReboundStaticInput(Rule):

@@ -37,8 +37,8 @@ state before it. A registered generator gives other numbers in each replay.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import statement
 from streamsafe.rule import Rule
-from streamsafe.wording import statement
 
 
 class CaptureRng(Rule):

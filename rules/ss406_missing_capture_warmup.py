@@ -49,8 +49,8 @@ the gradients after them. If the captured statements include an optimizer step, 
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import statement
 from streamsafe.rule import Rule
-from streamsafe.wording import statement
 
 
 class MissingCaptureWarmup(Rule):

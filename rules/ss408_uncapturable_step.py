@@ -41,8 +41,8 @@ steps it (Adam and AdamW). The results can differ in the last digits.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import operation_name
 from streamsafe.rule import Rule
-from streamsafe.wording import deed
 
 
 class UncapturableStep(Rule):
@@ -79,7 +79,7 @@ def capture(model, x):
         what = "the optimizer keeps its step count on the host, and PyTorch raises an error"
         if "scaler" in conflict.second.operation:
             what = "the host decides whether to step, from a value that the capture does not compute"
-        return f"{deed(conflict.second)} inside a capture: {what}"
+        return f"{operation_name(conflict.second)} inside a capture: {what}"
 
     def help(self, conflict: Conflict) -> str:
         what = "make the optimizer with capturable=True"

@@ -47,8 +47,8 @@ graphs): no line then says which capture shares its pool.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import operation_name
 from streamsafe.rule import Rule
-from streamsafe.wording import deed
 
 
 class SharedPoolReplayOrder(Rule):
@@ -88,12 +88,12 @@ def run(f, h, x):
     def message(self, conflict: Conflict) -> str:
         if conflict.first is not None:  # seen by a run, when the array is read
             return (
-                f"{deed(conflict.second)} reads what the replay of another graph has overwritten: replay graphs "
-                "that share a pool in the order of their captures, and read their outputs before the next replay"
+                f"{operation_name(conflict.second)} reads what the replay of another graph has overwritten: replay "
+                "graphs that share a pool in the order of their captures, and read their outputs before the next replay"
             )
         return (
-            f"{deed(conflict.second)} may overwrite the results of another graph with the same memory pool: replay "
-            "such graphs one after the other, in the order of their captures"
+            f"{operation_name(conflict.second)} may overwrite the results of another graph with the same memory pool: "
+            "replay such graphs one after the other, in the order of their captures"
         )
 
     def help(self, conflict: Conflict) -> str:

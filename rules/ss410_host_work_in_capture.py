@@ -38,8 +38,8 @@ replay is elsewhere.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import operation_name
 from streamsafe.rule import Rule
-from streamsafe.wording import deed
 
 
 class HostWorkInCapture(Rule):
@@ -77,7 +77,7 @@ def capture(f, x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        return f"{deed(conflict.second)} inside a capture runs once: a replay of the graph does not repeat it"
+        return f"{operation_name(conflict.second)} inside a capture runs once: a replay of the graph does not repeat it"
 
     def help(self, conflict: Conflict) -> str:
         return super().help(conflict) or "do it before each replay, into memory that the graph reads"

@@ -39,8 +39,8 @@ launched inside a capture.
 from __future__ import annotations
 
 from streamsafe.order.hazard import Conflict
+from streamsafe.order.wording import statement
 from streamsafe.rule import Rule
-from streamsafe.wording import statement
 
 
 class ConcurrentCapture(Rule):

@@ -45,8 +45,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamsafe.order.hazard import Conflict, Hazard
+from streamsafe.order.wording import race
 from streamsafe.rule import Rule
-from streamsafe.wording import race
 
 HANDSHAKE = "array = cupy.from_dlpack(tensor)  # or tensor = torch.from_dlpack(array)"
 """Either one exchanges the streams; `streamsafe check` names the array."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
-from streamsafe.links import rule_page
+from streamsafe.order.hazard import SEVERITIES as SEVERITIES
 from streamsafe.order.hazard import Conflict, Hazard
+from streamsafe.order.hazard import Severity as Severity
 
-Severity = Literal["error", "warning", "advice"]
+DOCUMENTATION: Final = "https://streamsafe.readthedocs.io/en/latest/"
+"""Where the site is published; `site_url` in mkdocs.yml is the same address."""
 
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice")
+
+def rule_page(name: str) -> str:
+    """The address of a rule's page, by the rule's name."""
+    return f"{DOCUMENTATION}rules/{name}/"
 
 
 class Rule:

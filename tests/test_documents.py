@@ -17,9 +17,9 @@ import yaml
 from click.testing import CliRunner
 
 from streamsafe.cli import COMMANDS, main
-from streamsafe.links import DOCUMENTATION
 from streamsafe.project import settings as config
 from streamsafe.registry import all_rules
+from streamsafe.rule import DOCUMENTATION
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -397,7 +397,9 @@ def _only_changed(revision: str, report: Report, files: Sequence[File]) -> None:
     except ChangesError as error:
         raise Failure(str(error)) from error
     if report.outcome is not None:
-        kept = [finding for finding in report.outcome.findings if changes.concern(finding)]
+        kept = [
+            finding for finding in report.outcome.findings if changes.concern(finding.span, finding.places)
+        ]
         report.outcome.unchanged = len(report.outcome.findings) - len(kept)
         report.outcome.findings = kept
 

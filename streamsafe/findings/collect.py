@@ -69,6 +69,13 @@ class Finding:
         assert self.access.span is not None
         return self.access.span
 
+    @property
+    def places(self) -> list[Span]:
+        """The accesses, and the waits, allocations and releases that explain it."""
+        spans = [access.span for access in (self.access, self.other) if access is not None]
+        spans += [note.span for note in (*self.hazard.notes, *self.hazard.edges)]
+        return [span for span in spans if span is not None]
+
     def sort_key(self) -> tuple[object, ...]:
         span, hazard = self.span, self.hazard
         return (

@@ -13,6 +13,10 @@ from typing import Literal
 Confidence = Literal["certain", "likely", "possible"]
 Mode = Literal["reads", "writes"]
 
+Severity = Literal["error", "warning", "advice"]
+
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice")
+
 CONFIDENCES: tuple[Confidence, ...] = ("certain", "likely", "possible")
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from streamsafe.findings.collect import Finding
+from streamsafe.order.hazard import Span
 
 _HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -40,23 +38,24 @@ class Changes:
 
     files: dict[str, Lines] = field(default_factory=dict)
 
-    def concern(self, finding: Finding) -> bool:
+    def concern(self, main: Span, places: Sequence[Span]) -> bool:
         """Whether a finding may come of the changes.
 
         It does when a row of one of its accesses, or of a wait, an allocation or a release that explains it, has
         changed, or when lines were removed between its accesses: a wait that is gone has no row.
+
+        Args:
+            main: where it is shown.
+            places: all of these rows.
         """
-        spans = [access.span for access in (finding.access, finding.other) if access is not None]
-        spans += [note.span for note in (*finding.hazard.notes, *finding.hazard.edges)]
-        for span in spans:
-            lines = self.files.get(os.path.realpath(span.filename)) if span is not None else None
-            if span is None or lines is None:
+        for span in places:
+            lines = self.files.get(os.path.realpath(span.filename))
+            if lines is None:
                 continue
             if lines.whole or not lines.changed.isdisjoint(range(span.row, span.end_row + 1)):
                 return True
-        main = finding.span
         lines = self.files.get(os.path.realpath(main.filename))
-        rows = [span.row for span in spans if span is not None and span.filename == main.filename]
+        rows = [span.row for span in places if span.filename == main.filename]
         return lines is not None and any(min(rows) - 1 <= row < max(rows) for row in lines.removed)
 
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
-from streamsafe.order.hazard import CONFIDENCES, Confidence
-from streamsafe.rule import SEVERITIES, Severity
+from streamsafe.order.hazard import CONFIDENCES, SEVERITIES, Confidence, Severity
 
 Returns = Literal["unknown", "none", "tensor", "pinned", "stream", "current-stream", "event", "context"]
 Allocator = Literal["torch", "cupy", "pinned"]

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Note, Span
+from streamsafe.order.wording import block, missing_edge, pending_phrase, quoted
 from streamsafe.registry import rule as rule_of
 from streamsafe.report.again import again
 from streamsafe.report.paths import location, shown
 from streamsafe.report.sources import Source, Sources, located
-from streamsafe.wording import block, missing_edge, quoted, still
 
 Style = Callable[..., str]
 Facts = Sequence[tuple[str, str]]
@@ -134,7 +134,7 @@ class _Block:
             return ""
         who = quoted(access.timeline)
         if access is hazard.first:
-            return f"{who} {still(access)} {block(hazard)}"
+            return f"{who} {pending_phrase(access)} {block(hazard)}"
         return f"{who} {access.reads_or_writes} {block(hazard)}{self._round(access.span)}"
 
     def _says(self, note: Note) -> str:

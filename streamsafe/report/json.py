@@ -10,8 +10,8 @@ from typing import Any
 from streamsafe.findings.collect import Finding, Texts
 from streamsafe.findings.verdict import Verdict
 from streamsafe.order.hazard import Assumption, Note, Span
+from streamsafe.order.wording import access_phrase, block
 from streamsafe.repairs.repair import fix_of
-from streamsafe.wording import block, by
 
 
 def render(findings: Iterable[Finding], texts: Texts) -> str:
@@ -25,7 +25,7 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
     related = []
     other = finding.other
     if other is not None and other.span is not None:
-        message = f"{by(other)} {other.reads_or_writes} {block(hazard)} here"
+        message = f"{access_phrase(other)} {other.reads_or_writes} {block(hazard)} here"
         related.append({**_place(other.span, texts), "message": message})
     notes = (*hazard.notes, *hazard.edges)
     related += [

@@ -6,12 +6,12 @@ import os
 from typing import Any, TextIO
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Memory, Note, Span
+from streamsafe.order.wording import access_phrase, block
 from streamsafe.registry import rule as rule_of
 from streamsafe.report.colour import wanted
 from streamsafe.report.full import Style, plain, render
 from streamsafe.report.paths import shown
 from streamsafe.report.sources import Loaded, Sources, located
-from streamsafe.wording import block, by
 
 CONTEXT = 2
 """Lines shown around the line of an access."""
@@ -111,7 +111,7 @@ def _place(span: Span | None) -> dict[str, Any]:
 
 
 def _related(access: Access, hazard: Hazard) -> dict[str, Any]:
-    message = f"{by(access)} {access.reads_or_writes} {block(hazard)} here"
+    message = f"{access_phrase(access)} {access.reads_or_writes} {block(hazard)} here"
     return {**_place(access.span), "message": message}
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from streamsafe import __version__, registry
-from streamsafe.links import DOCUMENTATION
 from streamsafe.repairs.edits import Edit, Fix
 from streamsafe.report.record import Place, Record
-from streamsafe.rule import Rule
+from streamsafe.rule import DOCUMENTATION, Rule
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"

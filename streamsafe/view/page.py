@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Note
+from streamsafe.order.wording import access_phrase, missing_edge
 from streamsafe.report.paths import shown
 from streamsafe.report.run_time import array, place_of, rows_around
 from streamsafe.report.sources import Loaded
 from streamsafe.view.picture import Picture
 from streamsafe.view.timeline import Found, Timeline
-from streamsafe.wording import by, missing_edge
 
 TEMPLATE = Path(__file__).with_name("hazard.html")
 
@@ -101,7 +101,7 @@ def _accesses(hazard: Hazard) -> Iterable[str]:
 
 
 def _heading(title: str, access: Access, hazard: Hazard) -> str:
-    what = _rich(by(access))
+    what = _rich(access_phrase(access))
     does = f" {access.reads_or_writes}" if hazard.first is not None else ""
     return f"<h3>{title if hazard.first is not None else 'Here'}: {what}{does}</h3>"
 

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from streamsafe.links import rule_page
 from streamsafe.registry import rule
 from streamsafe.report.formats import FORMATS, MACHINE, render
+from streamsafe.rule import rule_page
 from tests.cli.helpers import BUG, BUG_ROW, CLEAN, Cli
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "data" / "sarif-2.1.0.json").read_text(encoding="utf-8"))

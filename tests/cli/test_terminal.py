@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from streamsafe.cli.progress import progress
-from streamsafe.links import rule_page
 from streamsafe.report.colour import links_wanted, wanted
+from streamsafe.rule import rule_page
 from tests.cli.helpers import BUG, CLEAN, Cli
 
 VARIABLES = ("NO_COLOR", "FORCE_COLOR", "FORCE_HYPERLINK", "TERM")

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from streamsafe.cli import main
-from streamsafe.links import rule_page
+from streamsafe.rule import rule_page
 
 pytest.importorskip("numpy")
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ pytest.importorskip("pygls")
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
-from streamsafe.links import rule_page
+from streamsafe.rule import rule_page
 from streamsafe.server import Settings, units
 from tests.cli.helpers import BUG, BUG_ROW, CLEAN
 

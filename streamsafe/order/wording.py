@@ -1,4 +1,4 @@
-"""The words that rules share, so that one bug reads the same whichever side found it."""
+"""The words that rules and reports share, so that one bug reads the same whichever side found it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from streamsafe.order.hazard import Access, Conflict, Hazard
 from streamsafe.order.hazard import quoted as quoted
 
 
-def by(access: Access) -> str:
+def access_phrase(access: Access) -> str:
     """Who makes an access, and where: ``\\`sum\\` on the current stream``."""
     return f"{quoted(access.operation)} on {quoted(access.timeline)}"
 
 
-def deed(access: Access) -> str:
+def operation_name(access: Access) -> str:
     """What an operation that is illegal where it stands does: a name in backticks, or a description."""
     return quoted(access.operation)
 
@@ -21,7 +21,7 @@ _ACTIONS = ("begins ", "captures ", "draws ", "launches ")
 
 def statement(access: Access) -> str:
     """What a line does, as the beginning of a sentence: an action gets a subject."""
-    words = deed(access).replace("captures what", "captures work that")
+    words = operation_name(access).replace("captures what", "captures work that")
     return f"this line {words}" if words.startswith(_ACTIONS) else words
 
 
@@ -30,7 +30,7 @@ def block(conflict: Conflict | Hazard) -> str:
     return quoted(conflict.memory.name) if conflict.memory.name else "the same memory"
 
 
-def still(access: Access) -> str:
+def pending_phrase(access: Access) -> str:
     """What an access that nobody waited for may still be doing."""
     return "may still be reading" if access.reads_or_writes == "reads" else "may still be writing"
 
@@ -40,10 +40,10 @@ def no_wait(conflict: Conflict) -> str:
     assert conflict.first is not None
     source = conflict.missing.source if conflict.missing else conflict.first.timeline
     target = conflict.missing.target if conflict.missing else conflict.second.timeline
-    return f"{quoted(target)} does not wait for {other(source, target)}"
+    return f"{quoted(target)} does not wait for {first_stream(source, target)}"
 
 
-def other(source: str, target: str) -> str:
+def first_stream(source: str, target: str) -> str:
     """The stream of the first access, beside that of the second one: two streams may have one name."""
     if source != target:
         return quoted(source)
@@ -65,20 +65,19 @@ def race(conflict: Conflict, what: str = "which") -> str:
     """The pair: who does what, while who may still be doing what."""
     first, second = conflict.first, conflict.second
     assert first is not None
-    one = f"{quoted(first.operation)} on {other(first.timeline, second.timeline)}"
-    return f"{by(second)} {second.reads_or_writes} {block(conflict)}, {what} {one} {still(first)}"
+    one = f"{quoted(first.operation)} on {first_stream(first.timeline, second.timeline)}"
+    return f"{access_phrase(second)} {second.reads_or_writes} {block(conflict)}, {what} {one} {pending_phrase(first)}"
 
 
-def user(conflict: Conflict) -> Access:
+def unprotected_use(conflict: Conflict) -> Access:
     """The use of a block that nothing protects from the block's next life."""
     return conflict.first or conflict.second
 
 
-def reuse(conflict: Conflict, why: str) -> str:
+def reuse_sentence(conflict: Conflict, why: str) -> str:
     """A block that is handed out again too early: who may still use it, who gets it, and why."""
-    use = user(conflict)
+    use = unprotected_use(conflict)
     if conflict.first is None or conflict.latent:
-        return f"{by(use)} {still(use)} {block(conflict)} when it is released: {why}"
-    return (
-        f"{by(use)} {still(use)} {block(conflict)} when its memory is reused by {by(conflict.second)}: {why}"
-    )
+        return f"{access_phrase(use)} {pending_phrase(use)} {block(conflict)} when it is released: {why}"
+    again = access_phrase(conflict.second)
+    return f"{access_phrase(use)} {pending_phrase(use)} {block(conflict)} when its memory is reused by {again}: {why}"
