@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from .order import distinct
+from .program import distinct
 from .state import State
 from .values import (
     Bound,

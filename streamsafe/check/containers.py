@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from .order import Block, Timeline
+from .program import Block, Timeline
 from .state import Raised, State
 from .values import (
     Cls,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .numbers import Numbers
-from .order import Order, Timeline
+from .program import Program, Reach
 from .values import Key
 
 
@@ -27,14 +27,14 @@ class Decisions:
     """
 
     def __init__(
-        self, numbers: Numbers, order: Order, flips: dict[int, bool], turned: Callable[[bool], None]
+        self, numbers: Numbers, order: Program, flips: dict[int, bool], turned: Callable[[bool], None]
     ) -> None:
         self.numbers, self.order, self.flips, self.turned = numbers, order, flips, turned
         self.conds: dict[Key, Key] = {}
         self.taken: list[tuple[Key, bool]] = []
         self.among: dict[Key, set[Key]] = {}
         self.never: dict[Key, set[Key]] = {}
-        self.queries: dict[Key, dict[Timeline, int]] = {}
+        self.queries: dict[Key, Reach] = {}
         self.quiet = False
 
     def decide(self, key: Key, default: bool, flip: bool = True) -> bool:

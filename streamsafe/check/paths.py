@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from .machine import Machine
 from .modules import Project
-from .order import Hazard
+from .program import Hazard
 from .source import Function, Module, Site
 from .state import Broke, Continued, Raised, Returned, Spent, StopGenerator
 

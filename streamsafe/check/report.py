@@ -10,10 +10,11 @@ from typing import Any, Final, Literal
 from streamsafe.check import assumptions
 from streamsafe.check.assumptions import Words, named
 from streamsafe.check.fixes import CURRENT, HOST, Fixes
-from streamsafe.check.order import Access as Use
-from streamsafe.check.order import Block, Timeline
-from streamsafe.check.order import Hazard as Shown
+from streamsafe.check.program import Access as Use
+from streamsafe.check.program import Block, Timeline
+from streamsafe.check.program import Hazard as Shown
 from streamsafe.check.trail import Passed
+from streamsafe.check.wording import operation_name
 from streamsafe.order.hazard import Access, Assumption, Conflict, Facts, Memory, Missing, Note, Span, quoted
 
 VIOLATIONS: Final[Mapping[str, str]] = {
@@ -32,36 +33,6 @@ VIOLATIONS: Final[Mapping[str, str]] = {
     "SS412": "stale-replay-output",
 }
 """The names of the rules for what is illegal where it stands, by the code that the models give."""
-
-PHRASES: Final[Mapping[str, str]] = {
-    "": "an operation",
-    "arithmetic": "arithmetic",
-    "assignment": "an assignment",
-    "autograd": "autograd",
-    "compare": "a comparison",
-    "formatting": "formatting",
-    "if": "truth of a tensor",
-    "indexing": "indexing",
-    "launch": "a launch",
-    "not": "truth of a tensor",
-    "copy": "a copy",
-    "fill": "fill()",
-    "wait": "a wait",
-    "view": "a view",
-    "a container": "a container",
-    "indexing by a mask": "mask indexing",
-    "capture_begin()": "begins a capture",
-    "a capture": "begins a capture in the global mode",
-    "a second capture": "begins a capture",
-    "the launch of a graph inside a capture": "launches a graph",
-    "a capture before the warm-up": "captures what never ran before",
-    "a capture of a backward pass without a warm-up": "captures a pass that has not run on a side stream",
-    "a generator that the graph does not have": "draws from a generator that is not registered with the graph",
-    "a write of the host": "the host's write",
-    "work that the capture does not join": "work on another stream",
-    "work beside the capture": "work on a stream that is not captured",
-}
-"""What operations of the models are called, where it is not the name of a function."""
 
 TIMING: Final[Mapping[str, Literal["untimed", "unrecorded", "pending"]]] = {
     "made": "untimed",
@@ -125,14 +96,11 @@ class _Report:
         first, second = self._first(), self._access(shown.second)
         source, target = first.timeline, second.timeline
         notes = [*self._notes()]
-        if shown.code == "SS103" and shown.wait is not None:
-            whom = quoted(target if shown.second.timeline.origin != "host" else HOST)
-            notes.insert(
-                0,
-                Note(
-                    f"{whom} waits here, which does not cover {quoted(first.operation)}", span_of(shown.wait)
-                ),
-            )
+        if shown.missed is not None:
+            notes = [*map(_placed, shown.missed.notes), *notes]
+        elif shown.wait is not None:
+            message = f"{quoted(target)} waits here, which does not cover {quoted(first.operation)}"
+            notes.insert(0, Note(message, span_of(shown.wait)))
         host = None if shown.second.timeline.origin != "host" else second.reads_or_writes
         gradient: Literal["result", "initial"] | None = None
         if shown.code in ("SS111", "SS112"):
@@ -197,7 +165,7 @@ class _Report:
             facts = replace(
                 facts, timing=next((TIMING[text] for text, _ in shown.notes if text in TIMING), None)
             )
-        elif shown.code == "SS311":
+        elif shown.code == "SS311" and shown.first is not None:
             missing = Missing(
                 timeline_name(shown.first.timeline),
                 HOST,
@@ -217,6 +185,7 @@ class _Report:
     def _first(self) -> Access:
         """The first access; where the caller has made it, it has no place but that of the stream."""
         first = self.shown.first
+        assert first is not None
         access = self._access(first)
         if access.span is None:
             made = next((site for text, site in self.shown.notes if text == "the stream"), None)
@@ -252,6 +221,7 @@ class _Report:
         ]
 
     def _fixes(self) -> Fixes:
+        assert self.shown.second.site is not None  # else there is no conflict
         module = self.shown.second.site[0]
         library = self.shown.second.timeline.lib
         if self.shown.first is not None and self.shown.second.timeline.origin == "host":
@@ -355,21 +325,13 @@ def _notes_of(steps: Iterable[Passed]) -> list[Note]:
 
 def _letting_go(use: Use) -> str:
     """How memory that a graph uses is let go of."""
-    node = use.site[1]
+    node = use.site[1] if use.site is not None else None
     if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
         return "replaced"
     return "released"
 
 
 # -- names and places ------------------------------------------------------------------------------------------------
-
-
-def operation_name(op: str) -> str:
-    """An operation as a user would write it, or a description of it."""
-    known = PHRASES.get(op)
-    if known is not None:
-        return known
-    return f"{op}()" if op.replace(".", "_").isidentifier() else op
 
 
 def timeline_name(timeline: Timeline) -> str:
@@ -386,6 +348,16 @@ def memory_name(block: Block) -> str:
     if text == "gradients":
         return "the gradient of a parameter"
     return "" if text.startswith("<") else text
+
+
+def _placed(note: Note) -> Note:
+    """A note of the order engine, with its place as a span."""
+    if not note.stack:
+        return note
+    at = note.stack[0]
+    return Note(
+        note.message, Span(at.filename, at.line, at.column, at.end_line, at.end_column), role=note.role
+    )
 
 
 def span_of(site: tuple[Any, ast.AST] | None) -> Span | None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from .machine import Machine
-from .order import Block, Timeline
+from .program import Block, Timeline
 from .relevance import reaches
 from .source import Function, dotted
 from .state import Broke, Continued, Frame, Raised, Returned

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from .decisions import Decisions
 from .modules import Project
 from .numbers import Numbers
-from .order import Block, Hazard, Order, Timeline
+from .program import Block, Hazard, Program, Timeline
 from .source import Class, Function, Module, Site
 from .trail import Trail, decision_text
 from .values import Const, Event, Func, Gen, Graph, Key, Lazy, Map, Obj, Params, Sym, Tensor, Thread, V
@@ -202,8 +202,7 @@ class State:
     def __init__(self, project: Project, flips: dict[int, bool]) -> None:
         self.project = project
         self.Blocked: type[Exception] = Blocked
-        self.order = Order(self.conflict)
-        self.order.now = self._now
+        self.order = Program(self.conflict, self._now)
         self.trail: Trail = self.order.trail
         torch = Timeline("the current stream", "ambient", lib="torch")
         self.ambient = {"torch": torch, "cupy": torch}

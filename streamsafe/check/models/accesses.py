@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from ..order import Access, Block, Hazard, Timeline, distinct, overlap
+from ..parts import overlap
+from ..program import Access, Block, Hazard, Timeline, distinct
 from ..values import (
     Event,
     Seq,
@@ -210,20 +211,10 @@ class Accesses(Callers):
             code = "SS112"
         else:
             code = "SS102" if second.write else "SS101"
-        wait = None
-        if code in ("SS101", "SS102"):
-            for waiter, of, site, snap in reversed(self.order.waits):
-                if (
-                    (waiter is second.timeline or waiter is host)
-                    and of is first.timeline
-                    and first.timeline in snap
-                ):
-                    if snap[first.timeline] < first.at:
-                        wait = site
-                    break
-            if wait is not None:
-                code = "SS103"
-        self.m.hazards.append(Hazard(code, first, second, block, tuple(assumed), wait=wait))
+        missed = self.order.missed(block, first, second) if code in ("SS101", "SS102") else None
+        if missed is not None:
+            code = "SS103"
+        self.m.hazards.append(Hazard(code, first, second, block, tuple(assumed), missed=missed))
 
     def of_other_models(self, backward: Access, use: Access) -> bool:
         """Whether gradients are used that are not those that a backward pass has written."""

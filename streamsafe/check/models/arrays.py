@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamsafe.apis import names as apis
 
-from ..order import Block
+from ..program import Block
 from ..values import Ctx, Tensor, V
 from .calls import Call
 from .modules import Modules

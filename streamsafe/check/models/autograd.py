@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..order import Access, Block
+from ..program import Access, Block
 from ..values import (
     NONE,
     Const,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..order import Access, Block, Hazard, Timeline, distinct
+from ..program import Access, Block, Hazard, Timeline, distinct
 from ..values import (
     NONE,
     V,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ..order import Access, Block, overlap
+from ..parts import overlap
+from ..program import Access, Block
 from ..values import (
     NONE,
     Const,

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from ..order import Block, Timeline
+from ..program import Block, Timeline
 from ..values import Graph, Sym, Tensor, V
 from .path import Args, Kwargs, Node, Path
 

@@ -11,7 +11,7 @@ from streamsafe.order.hazard import quoted
 from ..capture import Captures
 from ..displaced import Displaced
 from ..legality import Legality
-from ..order import Timeline
+from ..program import Timeline
 from ..source import dotted
 from ..values import (
     NONE,

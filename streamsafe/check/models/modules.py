@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ..order import Block
+from ..program import Block
 from ..source import Class
 from ..values import (
     Const,

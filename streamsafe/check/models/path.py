@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
-from ..order import Block, Hazard, Order, Timeline
+from ..program import Block, Hazard, Program, Reach, Timeline
 from ..source import Class
 from ..values import Event, Func, Gen, Graph, Map, Obj, Sym, Thread, V
 
@@ -20,14 +20,14 @@ Part: TypeAlias = Any
 """The part of a block that an access touches: None for all of it, else one entry an index."""
 Site: TypeAlias = Any
 """A module and a node of it."""
-Known: TypeAlias = dict[Timeline, int]
+Known: TypeAlias = Reach
 """How far somebody knows each timeline to be done."""
 
 
 class Path(Protocol):
     """One path, as far as models see it: its names and numbers, its decisions, and what it has done so far."""
 
-    order: Order
+    order: Program
     ambient: dict[str, Timeline]
     null: Timeline
     current: dict[str, list[Timeline]]

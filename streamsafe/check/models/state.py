@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from ..order import Access, Block, Hazard, Timeline
+from ..program import Access, Block, Hazard, Timeline
 from ..values import (
     Const,
     Event,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..order import Timeline
+from ..program import Timeline
 from ..values import NONE, Bound, Clock, Const, Ctx, Event, Graph, Stream, Sym, V
 from .calls import FUNCTIONS, Call, models
 from .modules import Modules
@@ -127,7 +127,7 @@ def elapsed_time(lib: Modules, c: Call) -> V:
 )
 def clock(lib: Modules, c: Call) -> V:
     reading = Clock(lib.tick(), lib.m.site(c.node))
-    lib.clock_known[reading.seq] = dict(lib.order.known(lib.order.host))
+    lib.clock_known[reading.seq] = lib.order.known(lib.order.host)
     lib.m.timing = True
     return reading
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..order import Timeline, distinct
+from ..program import NOTHING, Timeline, all_of, distinct
 from ..values import (
     NONE,
     Const,
@@ -93,7 +93,7 @@ class Streams(Copies):
             e.unknown = True
         if ev.timing:
             self.order.enqueue(t)
-        ev.snapshot = self.order.snapshot(t)
+        ev.snapshot = self.order.snapshot(t, self.m.site(n))
         self.snapshots.append(ev.snapshot)
         ev.recorded = self.m.site(n)
         ev.of, ev.when = t, self.m.seq
@@ -124,12 +124,10 @@ class Streams(Copies):
 
     def all_queried(self, result: Sym, values: Seq) -> None:
         """``all(e.query() for e in events)``"""
-        known: Known = {}
-        for v in values.items:
-            for t, at in self.m.queries.get(("truth", self.m.key(v)), {}).items():
-                known[t] = max(at, known.get(t, 0))
-        if known:
-            self.m.queries[("truth", self.m.key(result))] = known
+        keys = [("truth", self.m.key(v)) for v in values.items]
+        asked = [self.m.queries[key] for key in keys if key in self.m.queries]
+        if asked:
+            self.m.queries[("truth", self.m.key(result))] = all_of(asked)
 
     def event_method(self, ev: Event, name: str, args: Args, kwargs: Kwargs, n: Node) -> V:
         m = self.m
@@ -156,7 +154,7 @@ class Streams(Copies):
             if ev.unknown:
                 self.order.all_known(self.order.host)
                 return m.fresh("query()")
-            return self.queried(ev.snapshot or {})
+            return self.queried(ev.snapshot or NOTHING)
         if name == "elapsed_time":
             other = a if isinstance(a, Event) else self.events.get(a.vn) if isinstance(a, Sym) else None
             self.elapsed(ev, other, n)

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamsafe.apis import names as apis
 
-from ..order import Block
+from ..program import Block
 from ..values import (
     NONE,
     Clock,

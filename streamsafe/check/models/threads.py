@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamsafe.apis import names as apis
 
+from ..program import NOTHING
 from ..values import (
     NONE,
     Bound,
@@ -32,7 +33,7 @@ class Threads(Autograd):
         m = self.m
         saved, capture = dict(m.current), m.capture
         m.current, m.capture = {"torch": [m.ambient["torch"]], "cupy": [m.null]}, None
-        known = dict(self.order.known(self.order.host))
+        known = self.order.known(self.order.host)
         thread = Thread()
         views = len(self.views)
         m.in_thread.append(thread)
@@ -51,8 +52,8 @@ class Threads(Autograd):
             self.views_waited_for(views)
             m.in_thread.pop()
             m.current, m.capture = saved, capture
-            after = self.order.knows[self.order.host]
-            self.order.knows[self.order.host] = known
+            after = self.order.known(self.order.host)
+            self.order.forget(self.order.host, known)
         thread.running, thread.at = True, m.seq
         m.threads.append(thread)
         return Future(value, after, thread)
@@ -87,7 +88,7 @@ class Threads(Autograd):
                 self.handed_over(args[0], name, n)
             if len(r.items) < 12:
                 r.items.append(args[0])
-                self.sent[id(args[0])] = dict(self.order.known(self.order.host))
+                self.sent[id(args[0])] = self.order.known(self.order.host)
             return NONE
         if name in ("get", "get_nowait"):
             if not r.items:
@@ -95,7 +96,7 @@ class Threads(Autograd):
             if r.items:
                 v = r.items.pop(0)
                 self.order.learn(
-                    self.order.host, self.sent.pop(id(v), {})
+                    self.order.host, self.sent.pop(id(v), NOTHING)
                 )  # who put it there had waited for that
                 return v
             if m.in_thread:

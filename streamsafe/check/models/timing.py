@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..order import Access, Hazard
+from ..program import Access, Hazard
 from ..values import (
     Clock,
     Event,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamsafe.apis import names as apis
 
-from ..order import Block
+from ..program import Block
 from ..values import NONE, Const, Ctx, Generator, Lib, Map, Params, Seq, Sym, Tensor, V
 from .calls import FUNCTIONS, TORCH_FUNCTIONS, Call, models
 from .collectives import distributed

@@ -201,7 +201,7 @@ def orders(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     """Something is waited for: it may be everything."""
     name = c.name
     if name == "release" and not lib.m.in_thread:
-        lib.signals[r.vn] = dict(lib.order.known(lib.order.host))  # who acquires it next need not know more
+        lib.signals[r.vn] = lib.order.known(lib.order.host)  # who acquires it next need not know more
     if name in ("query", "synchronize"):
         lib.beside()
     if name not in apis.ORDERING_METHODS | apis.SIGNAL_WAITS | READ_BACK and not any(
