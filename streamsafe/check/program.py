@@ -159,7 +159,7 @@ class Access:
     site: Site
     op: str
     kind: str = ""
-    notes: frozenset[str] = frozenset()
+    notes: frozenset[Any] = frozenset()
     call: int = 0
     library: str = "torch"
     sequence: int = 0
@@ -401,7 +401,7 @@ class Program:
         site: Site,
         op: str,
         kind: str = "",
-        notes: frozenset[str] = frozenset(),
+        notes: frozenset[Any] = frozenset(),
         call: int = 0,
         at: int | None = None,
         library: str = "torch",

@@ -163,7 +163,7 @@ class Callers(State):
             return
         caller = self.m.ambient["torch"]
         waiter, idle, site, _ = waits[-1]
-        if waiter is not caller or idle.origin != "new":
+        if waiter is not caller or idle is None or idle.origin != "new":
             return
         mine = [x for x in self.m.launches if x[0] > self.m.began]
         busy = mine[-1][1] if mine else None

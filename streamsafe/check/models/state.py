@@ -142,9 +142,9 @@ class State(GraphRules):
                     v.block.notes.add("result")
                 if ("v", v.vn) in self.nets:
                     self.nets[v.block.uid] = self.nets[("v", v.vn)]
-            t = Tensor(v.block, None, text=v.text)
-            t.stamp = v.stamp
-            return t
+            tensor = Tensor(v.block, None, text=v.text)
+            tensor.stamp = v.stamp
+            return tensor
         return Tensor(Block("unknown", ""), None)
 
     def tensorish(self, v: V) -> bool:

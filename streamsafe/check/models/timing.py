@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..program import Access, Hazard
+from ..program import NOTHING, Access, Hazard
 from ..values import (
     Clock,
     Event,
@@ -25,7 +25,7 @@ class Timing(Accesses):
         if last is None or self.last_unknown_between(last[0], end.seq) or self.not_on_cuda():
             return seconds
         seq, t, at, site = last
-        if self.clock_known.get(end.seq, {}).get(t, 0) < at:
+        if self.clock_known.get(end.seq, NOTHING).get(t, 0) < at:
             h = Hazard(
                 "SS311",
                 Access(t, at, True, None, site, "launch"),
@@ -82,7 +82,7 @@ class Timing(Accesses):
 
     def asked_too_early(self, e: Event, n: Node) -> None:
         """SS312: the host has not waited for the end that it asks for."""
-        recorded, host = e.snapshot or {}, self.order.host
+        recorded, host = e.snapshot or NOTHING, self.order.host
         if recorded.get(e.of, 0) <= self.order.known(host).get(e.of, 0):
             return
         assumed: tuple[str, ...] = ()
