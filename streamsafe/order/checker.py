@@ -682,6 +682,8 @@ class Checker(Engine):
                     block, record = entry.block, entry.record
                     if block is None or not block.freed or not entry.certain or record.graph is not None:
                         continue
+                    if block.graph is not None and block.graph.pool is not None:
+                        continue  # captures of its pool reuse it, and nobody else (GC-23)
                     pair = (record.timeline, block.timeline)
                     if pair in reported or self._ordered(block.timeline, *self._hosts.values())(entry):
                         continue

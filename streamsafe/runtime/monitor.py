@@ -63,12 +63,14 @@ class Current:
     Attributes:
         monitor: the listener, or None: then every hook only passes on.
         holders: how many want pinned arrays to be watched also while no session is open.
+        parted: the listener while the process forks.
     """
 
-    __slots__ = ("holders", "monitor")
+    __slots__ = ("holders", "monitor", "parted")
 
     def __init__(self) -> None:
         self.monitor: Monitor | None = None
+        self.parted: Monitor | None = None
         self.holders = 0
 
 

@@ -180,8 +180,20 @@ def _forget() -> None:
     """In a forked child, and when the interpreter ends: nothing listens any more."""
     global _lock
     _lock = threading.RLock()
+    current.monitor = current.parted = None
+
+
+def _fork_nears() -> None:
+    """Nothing listens while a process forks: in the child other modules take locks first, and of the monitor's another
+    thread may hold one.
+    """
+    current.parted = current.monitor
     current.monitor = None
 
 
-os.register_at_fork(after_in_child=_forget)
+def _forked() -> None:
+    current.monitor, current.parted = current.parted, None
+
+
+os.register_at_fork(before=_fork_nears, after_in_parent=_forked, after_in_child=_forget)
 atexit.register(_forget)

@@ -8,9 +8,28 @@
 #define SS_API extern "C" __attribute__((visibility("default")))
 
 namespace streamsafe::abi {
-using Lock = std::lock_guard<std::mutex>;
 
-inline Core& core(void* handle) { return *static_cast<Core*>(handle); }
+// What the calling thread's calls found, until it asks: another thread's calls find their own.
+struct Found {
+  const Core* core = nullptr;
+  std::vector<Report> reports;
+};
+inline thread_local Found found_here;
+
+// One call: the lock, and in the end what it found.
+struct Call {
+  Core& core;
+  std::lock_guard<std::mutex> lock;
+
+  explicit Call(void* handle) : core(*static_cast<Core*>(handle)), lock(core.mutex) {}
+  ~Call() { keep(); }
+  void keep() {
+    if (core.reports.empty()) return;
+    if (found_here.core != &core) found_here = Found{&core, {}};
+    for (auto& report : core.reports) found_here.reports.push_back(std::move(report));
+    core.reports.clear();
+  }
+};
 
 // Uses as integers: space, start, stop, mode, certain, name, itemsize, dims, then shape and strides in bytes.
 inline std::vector<Use> uses(const int64_t* data, int64_t n) {
@@ -20,7 +39,7 @@ inline std::vector<Use> uses(const int64_t* data, int64_t n) {
     use.start = Addr(data[1]);
     use.stop = Addr(data[2]);
     use.mode = Mode(data[3]);
-    use.certain = data[4] != 0;
+    use.certain = Sure(data[4]);
     use.name = Id(data[5]);
     use.itemsize = Addr(data[6]);
     use.dims = int(data[7]);
@@ -48,9 +67,9 @@ inline int64_t give(std::vector<Report>& reports, int64_t* out, int64_t room) {
 SS_API void* ss_new(int threads) { return new streamsafe::Core(threads != 0); }
 SS_API void ss_delete(void* core) { delete static_cast<streamsafe::Core*>(core); }
 
-#define SS_BEGIN                                     \
-  streamsafe::Core& core = streamsafe::abi::core(c); \
-  streamsafe::abi::Lock lock(core.mutex);            \
+#define SS_BEGIN                    \
+  streamsafe::abi::Call call(c);    \
+  streamsafe::Core& core = call.core; \
   (void)core
 
 SS_API uint32_t ss_stream(void* c, int device, int kind) {
@@ -197,7 +216,11 @@ SS_API void ss_finish(void* c) {
 SS_API int64_t ss_reports(void* c, uint32_t graph, int64_t* out, int64_t room) {
   SS_BEGIN;
   streamsafe::Graph* found = graph ? core.graph(graph) : nullptr;
-  return streamsafe::abi::give(found ? found->reports : core.reports, out, room);
+  if (found) return streamsafe::abi::give(found->reports, out, room);
+  call.keep();
+  streamsafe::abi::Found& here = streamsafe::abi::found_here;
+  if (here.core != &core) here = streamsafe::abi::Found{&core, {}};
+  return streamsafe::abi::give(here.reports, out, room);
 }
 SS_API int64_t ss_state(void* c, const uint64_t* serials, int64_t n, int64_t* out, int64_t room) {
   SS_BEGIN;

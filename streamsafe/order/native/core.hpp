@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 #include "clocks.hpp"
 #include "flat.hpp"
@@ -44,7 +45,7 @@ struct Use {
   int space = 0;
   Addr start = 0, stop = 0;
   Mode mode = Mode::reads;
-  bool certain = true;
+  Sure certain = ALL;
   int dims = 0;
   const int64_t* shape = nullptr;
   const int64_t* strides = nullptr;
@@ -67,7 +68,7 @@ struct CapturedAccess {
   Addr start = 0, stop = 0;
   std::shared_ptr<const View> view;
   Mode mode = Mode::reads;
-  bool certain = true;
+  Sure certain = ALL;
   Id operation = 0, site = 0, name = 0;
   Ref<Block> block;
 };
@@ -134,6 +135,7 @@ struct Capture {
   Timeline* origin = nullptr;
   CaptureMode mode = CaptureMode::relaxed;
   Key host = 0;
+  std::thread::id thread;  // that began it
   std::vector<Timeline*> members;
   std::map<Id, Timeline*> inner;  // by the eager timeline's id
   std::map<std::tuple<Mode, int, Addr, Addr, std::vector<std::pair<Addr, Addr>>>, size_t> index;
@@ -201,7 +203,7 @@ class Core {
     for (int64_t value : {int64_t(line), int64_t(operation), int64_t(site), int64_t(host)}) tape.push_back(value);
     for (size_t i = 0; i < n; ++i) {
       const Use& use = uses[i];
-      for (int64_t value : {int64_t(use.space), int64_t(use.start), int64_t(use.stop), int64_t(use.mode), int64_t(use.certain),
+      for (int64_t value : {int64_t(use.space), int64_t(use.start), int64_t(use.stop), int64_t(use.mode), int64_t(use.certain == ALL),
                             int64_t(use.itemsize), int64_t(use.dims)})
         tape.push_back(value);
       for (int d = 0; d < use.dims; ++d) tape.push_back(use.shape[d]);
@@ -419,7 +421,7 @@ class Core {
       Cell* cell = shadow_of(use.space).at(use.start);
       size_t cells = 0;
       for (Addr at = use.start; at < use.stop; at = cell->stop, cell = cell->next) {
-        if (!cell || cell->start != at || cell->stop > use.stop || use.dims || !use.certain || cell->has_partial() ||
+        if (!cell || cell->start != at || cell->stop > use.stop || use.dims || use.certain != ALL || cell->has_partial() ||
             (use.mode == Mode::writes ? ++cells > few_cells : other_graphs(*cell)) || !admits(*cell, line, use.mode, waiter, sequence))
           return look(saved ? &before : nullptr);
         hit_.emplace_back(cell, use.mode);
@@ -507,6 +509,10 @@ class Core {
     say(Verb::allocate, space, start, size, stream ? stream->id : 0, owner, site, fresh, host);
     Blocks& blocks = blocks_of(space);
     Shadow& shadow = shadow_of(space);
+    if (threads_)
+      blocks.overlapping(start, start + size, [&](Block& before) {
+        if (before.ended && before.freed_clock.size()) host_of(host).learn(0, 0, before.freed_clock);
+      });
     Block* again = blocks.at(start);
     if (again && !fresh && owner != Owner::driver && again->stop == start + size && again->owner == owner && !again->graph && captures_.empty()) {
       // a loop's next array: the block's one cell was last used by the stream that is given it, and nobody else has it
@@ -519,6 +525,7 @@ class Core {
         if (again->timeline.get() != &line) again->timeline = Ref<Timeline>(&line);
         again->site = site;
         again->freed_site = 0;
+        again->freed_clock = Clock();
         again->name = name;
         again->recorded.clear();
         return again;
@@ -571,12 +578,18 @@ class Core {
   }
 
   // The block goes back to its arena.
-  void free(int space, Addr start, Id site = 0) {
+  void free(int space, Addr start, Id site = 0, Key host = 0) {
     Block* block = blocks_of(space).at(start);
     if (!block || block->ended) return;
     say(Verb::free, space, start, site);
     block->ended = true;
     block->freed_site = site;
+    if (threads_) {  // who is given it next comes after, by the pool's lock
+      Timeline& freeing = host_of(host);
+      freeing.shown = true;
+      block->freed_clock = freeing.clock;
+      block->freed_clock.set(freeing.id, freeing.count);
+    }
     if (block->owner == Owner::driver) {
       forget_block(space, start, block->stop - start);
     } else if (!block->recorded.empty()) {
@@ -638,6 +651,7 @@ class Core {
     capture->origin = &line;
     capture->mode = mode;
     capture->host = host;
+    capture->thread = std::this_thread::get_id();
     captures_.push_back(std::move(capture));
     join(*captures_.back(), line);
     return true;
@@ -776,7 +790,7 @@ class Core {
   struct Planned {
     uint32_t use;
     Mode mode;
-    bool certain;
+    Sure certain;
     int space;
     Addr start, stop;
     std::shared_ptr<const View> view;
@@ -913,7 +927,7 @@ class Core {
   bool allowed(Subject subject, Timeline& line, Key host, Id site) {
     for (auto& capture : captures_) {
       const bool forbids = subject != Subject::eager || capture->mode == CaptureMode::global ||
-                           (capture->mode == CaptureMode::thread_local_ && host == capture->host);
+                           (capture->mode == CaptureMode::thread_local_ && host == capture->host && std::this_thread::get_id() == capture->thread);
       if (forbids) {
         const bool device = subject == Subject::device;
         return violation(device ? Violation::device_wait : Violation::stream_wait, line, capture->origin, 0, site);
@@ -983,7 +997,7 @@ class Core {
       capture.graph->accesses[it->second] = CapturedAccess{use.space, piece.start, piece.stop, piece.view, use.mode, use.certain,
                                                            operation, site, use.name, Ref<Block>(block)};
     }
-    if (use.mode == Mode::writes && !use.dims && use.certain) {
+    if (use.mode == Mode::writes && !use.dims && use.certain == ALL) {
       const std::pair<Addr, Addr> range{use.start, use.stop};
       if (std::find(filled.begin(), filled.end(), range) == filled.end()) filled.push_back(range);
     }
@@ -1047,9 +1061,11 @@ class Core {
     return found;
   }
 
-  void examine(Cell& cell, Timeline& line, uint32_t use, bool certain, Mode mode, const View* view, const Timeline& host,
+  void examine(Cell& cell, Timeline& line, uint32_t use, Sure certain, Mode mode, const Piece& piece, const Timeline& host,
                std::vector<Found>& found) {
-    cell.history([&](const Record& record, Mode first_mode, const std::shared_ptr<const View>& other, bool sure, const Ref<Block>& block) {
+    const View* view = piece.view.get();
+    cell.entries([&](const Record& record, Mode first_mode, const std::shared_ptr<const View>& other, Sure sure, const Ref<Block>& block,
+                     Addr low, Addr high) {
       if ((mode == Mode::reads && first_mode == Mode::reads) || record.line == line.id) return;
       if (line.clock.of(record.line) >= record.count) {
         if (host.clock.of(record.line) < record.count && cell.common(view, other.get()) != Tri::no)
@@ -1066,6 +1082,9 @@ class Core {
       each.first_mode = first_mode;
       each.second_mode = mode;
       each.certain = sure && certain && common == Tri::yes;
+      // a part that is not known meets for certain only what holds all the bytes in which it may be
+      if (sure == PART) each.certain = each.certain && certain == ALL && !view && piece.start <= low && high <= piece.stop;
+      each.whole = sure == ALL && !other;
       each.use = use;
       each.start = std::max({cell.start, view ? view->start : cell.start, other ? other->start : cell.start});
       each.stop = std::min({cell.stop, view ? view->stop() : cell.stop, other ? other->stop() : cell.stop});
@@ -1075,7 +1094,18 @@ class Core {
     });
   }
 
-  void plan_use(Timeline& line, const Timeline& host, uint32_t index, int space, Mode mode, bool certain, const Piece& piece,
+  // Of the conflicts of a part that is not known, from `at` on: those are certain whose first access holds all its bytes.
+  static void doubt(std::vector<Found>& found, size_t at, Addr size) {
+    for (size_t i = at; i < found.size(); ++i) {
+      Addr common = 0;
+      for (size_t k = at; k < found.size(); ++k)
+        if (found[k].whole && found[k].first.same(found[i].first) && found[k].first_mode == found[i].first_mode)
+          common += found[k].stop - found[k].start;
+      if (common < size) found[i].certain = false;
+    }
+  }
+
+  void plan_use(Timeline& line, const Timeline& host, uint32_t index, int space, Mode mode, Sure certain, const Piece& piece,
                 Plan& plan, std::vector<Found>* found, const Graph* launched = nullptr) {
     Shadow& shadow = shadow_of(space);
     Planned planned{index, mode, certain, space, piece.start, piece.stop, piece.view, {}};
@@ -1092,7 +1122,7 @@ class Core {
     if (found)
       for (Cell* cell : planned.cells)
         if (cell->has_partial() || !admits(*cell, line, mode, host, sequence_))
-          examine(*cell, line, index, certain, mode, piece.view.get(), host, *found);
+          examine(*cell, line, index, certain, mode, piece, host, *found);
     if (found && mode == Mode::reads)
       for (Cell* cell : planned.cells) {
         // a graph reads what its capture saw there, whoever was given the memory since
@@ -1130,13 +1160,22 @@ class Core {
       for (Mode mode : {Mode::reads, Mode::writes})
         for (uint32_t i = 0; i < graph->accesses.size(); ++i) {
           auto& each = graph->accesses[i];
-          if (each.mode == mode)
+          if (each.mode == mode) {
+            const size_t before = found.size();
             plan_use(line, host, i, each.space, mode, each.certain, Piece{each.start, each.stop, each.view}, plan, force ? nullptr : &found, graph);
+            if (each.certain == PART) doubt(found, before, each.stop - each.start);
+          }
         }
     } else {
-      for (uint32_t i = 0; i < n; ++i)
-        for (auto& piece : pieces(uses[i]))
+      for (uint32_t i = 0; i < n; ++i) {
+        const size_t before = found.size();
+        Addr size = 0;
+        for (auto& piece : pieces(uses[i])) {
           plan_use(line, host, i, uses[i].space, uses[i].mode, uses[i].certain, piece, plan, force ? nullptr : &found);
+          size += piece.stop - piece.start;
+        }
+        if (uses[i].certain == PART) doubt(found, before, size);
+      }
     }
     Record record{line.id, operation, site, graph ? graph->key : 0, line.count, sequence_};
     if (!force) {
@@ -1189,8 +1228,10 @@ class Core {
         shadow.overlapping(each.start, each.stop, again);
         cells = &again;
       }
-      if (each.view || !each.certain || line.kind == Kind::host) {
-        for (Cell* cell : *cells) cell->commit_partial(line, Partial{record, each.mode, each.certain, each.view, cell->block});
+      if (each.view || each.certain != ALL || line.kind == Kind::host) {
+        const bool part = each.certain == PART;
+        for (Cell* cell : *cells)
+          cell->commit_partial(line, Partial{record, each.mode, each.certain, each.view, cell->block, part ? each.start : 0, part ? each.stop : 0});
       } else if (each.mode == Mode::reads) {
         for (Cell* cell : *cells) cell->commit_read(line, record);
       } else {
@@ -1301,8 +1342,9 @@ class Core {
     for (Cell* cell : cells) {
       std::vector<Partial> left;
       if (!line || !own(*cell, *line))
-        cell->history([&](const Record& record, Mode mode, const std::shared_ptr<const View>& view, bool certain, const Ref<Block>& owner) {
-          if (!line || !ordered(*line, host, record)) left.push_back(Partial{record, mode, certain, view, owner});
+        cell->entries([&](const Record& record, Mode mode, const std::shared_ptr<const View>& view, Sure certain, const Ref<Block>& owner,
+                          Addr low, Addr high) {
+          if (!line || !ordered(*line, host, record)) left.push_back(Partial{record, mode, certain, view, owner, low, high});
         });
       cell->write = cell->read = Record();
       cell->more.reset();

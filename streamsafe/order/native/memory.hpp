@@ -17,6 +17,10 @@ enum class Owner : uint8_t { unknown, cupy, torch, pinned, driver };
 constexpr int HOST_SPACE = -1;
 constexpr size_t PARTIAL_LIMIT = 32;
 
+// How sure it is that an access touches its bytes: not at all, all of them, or some of them that are not known.
+using Sure = uint8_t;
+constexpr Sure UNSURE = 0, ALL = 1, PART = 2;
+
 // One operation, as the memory that it touched last remembers it.
 struct Record {
   Id line = 0;  // 0: there is none
@@ -39,6 +43,7 @@ struct Block {
   Ref<Timeline> timeline;  // the allocation stream; the host for pinned memory
   Id site = 0, freed_site = 0, name = 0;
   uint32_t graph = 0;  // in whose capture it was allocated, if any
+  Clock freed_clock;   // what the thread knew that gave it back
   std::vector<Ref<Timeline>> recorded;
 };
 
@@ -46,9 +51,10 @@ struct Block {
 struct Partial {
   Record record;
   Mode mode = Mode::reads;
-  bool certain = true;
+  Sure certain = ALL;
   std::shared_ptr<const View> view;  // none: all of the cell
   Ref<Block> block;
+  Addr low = 0, high = 0;  // of a PART: the bytes in which it is
 };
 
 // An earlier access that the present one is not ordered after, in bytes both touch.
@@ -56,6 +62,7 @@ struct Found {
   Record first;
   Mode first_mode = Mode::reads, second_mode = Mode::reads;
   bool certain = true;
+  bool whole = true;  // the first access touches all of these bytes
   uint32_t use = 0;
   Addr start = 0, stop = 0;
   Ref<Block> first_block, block;
@@ -87,12 +94,19 @@ struct Cell {
   // visit(record, mode, view, certain, block) for everything it remembers
   template <class F>
   void history(F&& visit) const {
+    entries([&](const Record& record, Mode mode, const std::shared_ptr<const View>& view, Sure certain, const Ref<Block>& its, Addr, Addr) {
+      visit(record, mode, view, certain, its);
+    });
+  }
+  // likewise visit(..., low, high), which are those of a PART
+  template <class F>
+  void entries(F&& visit) const {
     static const std::shared_ptr<const View> whole;
-    if (write) visit(write, Mode::writes, whole, true, block);
-    if (read) visit(read, Mode::reads, whole, true, block);
+    if (write) visit(write, Mode::writes, whole, ALL, block, 0, 0);
+    if (read) visit(read, Mode::reads, whole, ALL, block, 0, 0);
     if (!more) return;
-    for (auto& each : more->readers) visit(each, Mode::reads, whole, true, block);
-    for (auto& each : more->partial) visit(each.record, each.mode, each.view, each.certain, each.block);
+    for (auto& each : more->readers) visit(each, Mode::reads, whole, ALL, block, 0, 0);
+    for (auto& each : more->partial) visit(each.record, each.mode, each.view, each.certain, each.block, each.low, each.high);
   }
 
   Tri common(const View* a, const View* b) const {
@@ -169,7 +183,7 @@ inline void Cell::commit_partial(const Timeline& line, Partial entry) {
   if (more) {
     for (auto& other : more->partial) {
       const bool same_view = (!other.view && !view) || (other.view && view && *other.view == *view);
-      if (same_view && other.certain == entry.certain && other.block == block && line.knows(other.record.line, other.record.count) &&
+      if (same_view && other.certain == entry.certain && other.low == entry.low && other.high == entry.high && other.block == block && line.knows(other.record.line, other.record.count) &&
           (other.mode == entry.mode || (entry.mode == Mode::writes && entry.certain)))
         continue;
       Partial both;
@@ -189,7 +203,7 @@ inline void Cell::commit_partial(const Timeline& line, Partial entry) {
       if (other.record.line == line.id) modes[size_t(other.mode)] = true;
     kept.erase(std::remove_if(kept.begin(), kept.end(), [&](auto& other) { return other.record.line == line.id; }), kept.end());
     for (size_t mode = 0; mode < 2; ++mode)
-      if (modes[mode]) kept.push_back(Partial{entry.record, Mode(mode), false, nullptr, block});
+      if (modes[mode]) kept.push_back(Partial{entry.record, Mode(mode), UNSURE, nullptr, block});
   } else {
     kept.push_back(std::move(entry));
   }

@@ -185,6 +185,7 @@ inline void Core::finish() {
     shadow.each([&](Cell& cell) {
       cell.history([&](const Record& record, Mode mode, const std::shared_ptr<const View>& view, bool certain, const Ref<Block>& block) {
         if (!block || !block->ended || !certain || record.graph) return;
+        if (const Graph* owner = block->graph ? graph(block->graph) : nullptr; owner && owner->private_pool) return;  // only its captures reuse it (GC-23)
         const std::pair<Id, const Timeline*> pair{record.line, block->timeline.get()};
         if (reported.count(pair)) return;
         if (ordered(*block->timeline, nullptr, record)) return;

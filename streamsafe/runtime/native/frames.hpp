@@ -119,6 +119,9 @@ class Sites {
     return state && frames::top(state);
   }
 
+  // In a forked child: a thread of the parent's may have held the lock.
+  void forked() { new (&mutex_) std::mutex(); }
+
   // (code object, offset) pairs, innermost first; with the GIL.
   PyObject* pairs(uint32_t id) {
     std::lock_guard<std::mutex> guard(mutex_);

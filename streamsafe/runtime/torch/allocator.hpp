@@ -25,6 +25,7 @@ inline void given_back(int device, Addr address, size_t size, Addr stream) {
   State& the = state();
   ++the.counters.frees;
   const uint32_t site = Trace::place();
+  const Key thread = the.thread();
   Lock guard(the.core.mutex);
   Block* block = the.core.adopt(device, address, size, the.line(device, stream), Owner::torch);
   auto before = the.recorded_before.find(address);
@@ -32,7 +33,7 @@ inline void given_back(int device, Addr address, size_t size, Addr stream) {
     for (Timeline* line : before->second) block->recorded.emplace_back(line);
     the.recorded_before.erase(before);
   }
-  the.core.free(device, address, site);
+  the.core.free(device, address, site, thread);
 }
 
 inline void to_driver(int device, Addr address, size_t size) {

@@ -150,16 +150,24 @@ py::object line_of(uint32_t id) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   using namespace streamsafe;
-  // a child may have been forked while another thread held a lock; CUDA does not survive a fork either
-  pthread_atfork(nullptr, nullptr, []() {
-    state().on = false;
-    state().pending = false;
-  });
+  // No thread may be in the core while the process forks, for the child may open a session of its own. In the child nobody
+  // listens; CUDA does not survive a fork either.
+  pthread_atfork([]() { state().core.mutex.lock(); }, []() { state().core.mutex.unlock(); },
+                 []() {
+                   State& the = state();
+                   the.on = false;
+                   the.pending = false;
+                   the.core.mutex.unlock();
+                   the.sites.forked();
+                   the.table.forked();
+                 });
   module.def("attach", [](py::object internal) {
     state().sites.ask(internal.ptr());
     listen();
     return memory::attach();
   });
+  module.def("listen", &listen);
+  module.def("set_external", [](bool external) { here.external = external; });
   module.def("start", &start);
   module.def("stop", &stop);
   module.def("core", []() { return reinterpret_cast<uintptr_t>(&state().core); });
@@ -183,7 +191,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("set_refused", [](bool refused) { here.refused = refused; });
   module.def("take_stashed", []() {
     Lock guard(state().core.mutex);
-    return std::exchange(state().stashed, {});
+    std::vector<Report> reports;
+    for (auto& [thread, report] : state().stashed) reports.push_back(std::move(report));
+    state().stashed.clear();
+    return reports;
   });
   module.def("launch", &launch);
   module.def("host_access", &host_access);

@@ -66,7 +66,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     const uint32_t site = place();
     const Key thread = the.thread();
     Lock guard(the.core.mutex);
-    the.core.record(event, the.line(device, stream), thread, site);
+    the.core.record(event, the.line(device, stream), thread, site, here.external);
   }
   void trace_gpu_event_wait(c10::DeviceType type, uintptr_t event, uintptr_t stream) const override {
     if (next) (*next)->trace_gpu_event_wait(type, event, stream);
@@ -80,7 +80,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     // a wait by an operator or by the autograd engine is not the program's, which can have meant nothing by it
     const bool implicit = here.inside || backward_now() || !state().sites.in_python();
     Timeline& line = the.line(device, stream);
-    the.core.wait(line, event, thread, site, false, implicit);
+    the.core.wait(line, event, thread, site, here.external, implicit);
     the.stash();
     if (here.collective) here.collective->waited(line, stream, thread);
   }
@@ -116,6 +116,7 @@ struct Trace final : c10::impl::PyInterpreterVTable {
       if (the.communicating.count({device, stream})) return;
     }
     ++the.counters.synchronizations;
+    here.waited = true;
     const uint32_t site = place();
     const Key thread = the.thread();
     Lock guard(the.core.mutex);

@@ -9,6 +9,7 @@
 #include "captured.hpp"
 #include "copies.hpp"
 #include "modes.hpp"
+#include "parts.hpp"
 
 namespace streamsafe {
 
@@ -41,6 +42,7 @@ struct Inside {
     here.device = device;
     here.within = within;
     here.collective = nullptr;
+    here.waited = false;
   }
   ~Inside() { here = before; }
 };
@@ -76,13 +78,24 @@ inline void do_by_host(Seen& seen, uint32_t operation, uint32_t site) {
   if (!seen.cpu.uses.empty() && state().host) enqueue(nullptr, seen.cpu, operation, site);
 }
 
+// What the thread found where it could not raise; what other threads found is theirs.
 inline void raise_pending() {
   State& the = state();
   if (!the.pending.exchange(false)) return;
+  struct Left {
+    State& the;
+    ~Left() {
+      Lock guard(the.core.mutex);
+      if (!the.stashed.empty()) the.pending = true;
+    }
+  } left{the};
   std::vector<Report> reports;
   {
     Lock guard(the.core.mutex);
-    reports.swap(the.stashed);
+    const Addr own = State::thread_number();
+    auto others = std::stable_partition(the.stashed.begin(), the.stashed.end(), [&](auto& each) { return each.first == own; });
+    for (auto it = the.stashed.begin(); it != others; ++it) reports.push_back(std::move(it->second));
+    the.stashed.erase(the.stashed.begin(), others);
   }
   judge(reports, 0, nullptr, true);
 }
@@ -135,6 +148,18 @@ inline void operate_on_subclasses(const Operator& op, const c10::OperatorHandle&
   if (waiting && (*stack)[first].isTensor()) know_complete(op, seen, *made.seen, source, (*stack)[first].toTensor(), site);
 }
 
+// The host has waited inside an operator, for an index or a size: what it writes is written after that.
+inline void write_again(Seen& seen, uint32_t operation, uint32_t site) {
+  State& the = state();
+  const Queue queue = queue_now(seen.index);
+  const Key thread = the.thread();
+  std::vector<Use> written;
+  for (const Use& use : seen.device.uses)
+    if (use.mode == Mode::writes) written.push_back(use);
+  Lock guard(the.core.mutex);
+  the.core.access(the.line(queue.device, queue.handle), written.data(), written.size(), operation, site, thread, true);
+}
+
 inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   State& the = state();
   if (!the.on.load(std::memory_order_relaxed)) {
@@ -151,7 +176,11 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   Seen& seen = *borrowed.seen;
   Undo& undo = *borrowed.undo;
   const size_t base = stack->size() - op.argument_count;
-  for (const auto& argument : op.arguments) see(seen, (*stack)[base + argument.index], argument.role);
+  for (const auto& argument : op.arguments) {
+    if (op.chosen == argument.index) see_chosen(op, *stack, base, seen, argument.role);
+    else see(seen, (*stack)[base + argument.index], argument.role);
+  }
+  if (!op.own && !seen.device.uses.empty()) doubt_parts(*stack, base, op, seen);
   if (seen.wrapped) {  // functorch's call comes back with what its wrappers hold
     if (seen.subclasses.empty()) handle.redispatchBoxed(below(keys), stack);
     else operate_on_subclasses(op, handle, keys, stack, seen);
@@ -229,6 +258,7 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
       revoke(undo);
       return;
     }
+    if (here.waited && device && op.own && !op.copy && !op.only_reads) write_again(seen, operation, site);
   } catch (...) {
     revoke(undo);
     throw;

@@ -27,6 +27,8 @@ struct Operator {
   std::vector<Argument> results;
   uint16_t argument_count = 0, result_count = 0;
   int16_t non_blocking = -1, device = -1, generator = -1;  // indexes of such arguments
+  int16_t chosen = -1, index = -1, dim = -1;  // an argument of which another chooses parts (parts.hpp), along a dimension
+  bool scattered = false;  // one number of the index for each element
   bool pass = false;       // not an operation of its own: what it calls is seen
   bool skip = false;       // touches no memory
   bool copy = false;       // may copy between host and device
@@ -123,6 +125,29 @@ inline Role of_collective(const std::string& name, const std::string& argument) 
   return argument.find("input") != std::string::npos ? Role::read : Role::write;
 }
 
+// An index chooses parts of the first tensor. What only reads it and has a twin that writes it reads all, to make the result.
+inline void describe_index(const c10::OperatorHandle& handle, Operator& op) {
+  const auto& schema = handle.schema();
+  const auto& arguments = schema.arguments();
+  if (!op.own || op.arguments.empty() || op.arguments[0].index != 0) return;
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    const auto& argument = arguments[i];
+    if (argument.name() == "dim") op.dim = int16_t(i);
+    const bool many = argument.name() == "indices" && argument.type()->kind() == c10::TypeKind::ListType;
+    const bool rows = argument.name() == "indices" && arguments[0].name() == "weight";
+    if (!holds_tensor(argument.type()) || (argument.name() != "index" && !many && !rows)) continue;
+    op.index = int16_t(i);
+    op.scattered = !many && !rows && !starts(schema.name(), "aten::index");
+    break;
+  }
+  const Role role = op.arguments[0].role;
+  if (op.index < 0 || role == Role::metadata) return;
+  if (role == Role::read)
+    for (const auto& name : c10::Dispatcher::singleton().getAllOpNames())
+      if (name.name == schema.name() + "_") return;
+  op.chosen = 0;
+}
+
 inline Operator* describe(const c10::OperatorHandle& handle) {
   const auto& schema = handle.schema();
   auto* made = new Operator();
@@ -178,6 +203,7 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
   made->pass = starts(name, "_c10d_functional") || (handle.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
                                                      !handle.hasKernelForDispatchKey(DispatchKey::CUDA) &&
                                                      !handle.hasKernelForDispatchKey(DispatchKey::AutogradCUDA));
+  describe_index(handle, *made);
   made->skip = starts(name, "profiler::") || starts(name, "prim::") || name == "aten::record_stream";
   return made;
 }
@@ -204,6 +230,9 @@ class Table {
     mine[key] = found;
     return *found;
   }
+
+  // In a forked child: a thread of the parent's may have held the lock.
+  void forked() { new (&mutex_) std::mutex(); }
 
  private:
   std::mutex mutex_;

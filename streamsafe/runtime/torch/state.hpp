@@ -69,7 +69,7 @@ struct State {
   Flat<Timeline*> lines{256};
   std::map<Id, std::pair<int, Addr>> handles;
   std::set<std::pair<int, Addr>> communicating;  // streams of process groups
-  std::vector<Report> stashed;  // found where Python cannot be asked
+  std::vector<std::pair<Addr, Report>> stashed;  // found where Python cannot be asked, and by which thread
   // of a capture: generators that the graph keeps, and what the host has written of pinned memory
   struct Written {
     Addr start, stop;
@@ -107,9 +107,9 @@ struct State {
     }
     return *known;
   }
-  // What the core just found is for the next operation to raise; under the lock.
+  // What the core just found is for the thread's next operation to raise; under the lock.
   void stash() {
-    for (auto& report : core.reports) stashed.push_back(std::move(report));
+    for (auto& report : core.reports) stashed.emplace_back(thread_number(), std::move(report));
     core.reports.clear();
     pending = pending || !stashed.empty();
   }
@@ -190,6 +190,8 @@ struct Here {
   uint32_t site = 0, operation = 0;
   int device = -1;
   bool leftover = false;  // the block that was handed out last has an unordered use of its former owner
+  bool external = false;    // the event at hand is one that a graph records or waits for at each launch (GC-21)
+  bool waited = false;      // the host has waited for a stream inside the operator
   bool refused = false;     // what the host waits for is forbidden in a capture, and is reported already
   Within* within = nullptr;
   Collective* collective = nullptr;

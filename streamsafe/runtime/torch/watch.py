@@ -240,6 +240,13 @@ class Watch(Captures):
     def include(self, on: bool) -> None:
         self._extension.include_thread(on)
 
+    def external(self, on: bool) -> None:
+        self._extension.set_external(on)
+
+    def trace_replaced(self) -> None:
+        if self._monitor is not None:
+            self._extension.listen()
+
     def set_refused(self, refused: bool) -> None:
         self._extension.set_refused(refused)
 

@@ -70,6 +70,12 @@ class Collector(Protocol):
     def learn(self) -> None:
         """A record or a wait is about to be called: the trace will ask for its line where no Python may run."""
 
+    def external(self, on: bool) -> None:
+        """Whether the event that the calling thread is about to record or wait for is an external one."""
+
+    def trace_replaced(self) -> None:
+        """Another tool has put itself where torch tells of streams and events."""
+
     def waits(self, stream: Any, event: Any) -> None:
         """A stream is about to wait for an event that was recorded. May raise: not every wait is legal in a capture."""
 

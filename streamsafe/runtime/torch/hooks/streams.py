@@ -7,7 +7,8 @@ capture. Queries, waits for events never recorded and ``elapsed_time`` are in no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -45,13 +46,43 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
 
         return call
 
+    def event_record(original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def record(self: Any, stream: Any = None) -> None:
+            collector.learn()
+            with at_each_launch(self):
+                original(self, stream)
+
+        return record
+
     def event_wait(original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
         def wait(self: Any, stream: Any = None) -> None:
             waits(cuda.current_stream() if stream is None else stream, self)
-            original(self, stream)
+            with at_each_launch(self):
+                original(self, stream)
 
         return wait
+
+    @contextmanager
+    def at_each_launch(event: Any) -> Iterator[None]:
+        """In a capture, such an event is recorded and waited for by the graph's launches (GC-21)."""
+        if not getattr(event, "_streamsafe_external", False):
+            yield
+            return
+        collector.external(True)
+        try:
+            yield
+        finally:
+            collector.external(False)
+
+    def traced(original: Callable[[], None]) -> Callable[[], None]:
+        @wraps(original)
+        def activate() -> None:
+            original()
+            collector.trace_replaced()
+
+        return activate
 
     def stream_wait_event(original: Callable[..., None]) -> Callable[..., None]:
         @wraps(original)
@@ -63,7 +94,9 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         return wait_event
 
     def waits(stream: Any, event: Any) -> None:
-        if event_of(event):
+        if getattr(event, "_streamsafe_external", False):
+            collector.learn()
+        elif event_of(event):
             collector.waits(stream, event)
         else:
             collector.waits_for_nothing(stream.device_index, handle_of(torch, stream))
@@ -120,12 +153,13 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         def __new__(cls: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(cls, *args, **kwargs)
             made._streamsafe_timed = bool(kwargs.get("enable_timing", args[0] if args else False))
+            made._streamsafe_external = bool(kwargs.get("external", args[3] if len(args) > 3 else False))
             return made
 
         return __new__
 
     for owner, name, make in (
-        (cuda.Event, "record", learning),
+        (cuda.Event, "record", event_record),
         (cuda.Event, "wait", event_wait),
         (cuda.Event, "synchronize", synchronizing),
         (cuda.Event, "query", event_query),
@@ -140,6 +174,7 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         # whatever names a program has for torch.cuda.synchronize and torch.accelerator.synchronize
         (torch._C, "_cuda_synchronize", device),
         (torch._C, "_accelerator_synchronizeDevice", device),
+        (torch._C, "_activate_gpu_trace", traced),
     ):
         patches.wrap(owner, name, make)
     original = cuda.Event.__dict__.get("__new__")
