@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import zlib
 from pathlib import Path
 from typing import Any
@@ -8,8 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-PARTS = 6
-"""Of so many parts of the exhaustive tests the usual run takes one."""
+MINUTE = (
+    "tests/order",
+    "tests/rules",
+    "tests/apis",
+    "tests/check",
+    "tests/cli/test_check.py",
+    "tests/test_layout.py",
+)
+"""What plain ``pytest`` runs: a minute. ``pytest FOLDER`` runs a folder, ``pytest --all`` everything."""
+
+SHARE = 10
+"""Of tests marked exhaustive one in so many is run without ``--all``, always the same ones."""
 
 SLOW = (
     "tests/static/test_fixtures.py",
@@ -29,12 +38,17 @@ TOGETHER = dict.fromkeys(SLOW[:5], "tests/static: findings in fixtures")
 """Modules of which one process runs all, because they read the same findings (tests/static/evalfiles.py)."""
 
 # how fast the machine is that runs the tests is not what they are about
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("exhaustive", settings.get_profile("untimed"), max_examples=1000)
-settings.load_profile("untimed")
+settings.register_profile(
+    "few", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25, derandomize=True
+)
+settings.register_profile(
+    "all", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200
+)
+settings.load_profile("few")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run every test: a quarter of an hour on two cores")
     parser.addoption(
         "--gpu", action="store_true", help="run the runtime tests on a real GPU, not on the simulated one"
     )
@@ -43,60 +57,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="build, install and use what is released: two minutes, and a network",
     )
-    parser.addoption("--exhaustive", action="store_true", help="run all of every test: more than an hour")
-    parser.addoption(
-        "--part",
-        type=int,
-        metavar="N",
-        help=f"which of {PARTS} parts of the tests marked exhaustive to run; the commit chooses one without it",
-    )
-    parser.addoption(
-        "--hostile", action="store_true", help="run all cases of tests/static/test_hostile.py: minutes"
-    )
-    parser.addoption(
-        "--every-repair",
-        action="store_true",
-        help="make all repairs of the fixtures, not one in each definition: minutes",
-    )
-    parser.addoption(
-        "--every-program",
-        action="store_true",
-        help="check all programs of tests/static/test_permutations.py and test_rewrites.py: an hour",
-    )
-    parser.addoption(
-        "--both-hooks",
-        action="store_true",
-        help="run all programs of fixtures/runtime with CuPy's hooks in Python too, not a tenth of them",
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", f"exhaustive: of many like it; one in {PARTS} is run, another one at another commit"
-    )
-    if config.option.exhaustive:
-        settings.load_profile("exhaustive")
-        for name in ("hostile", "every_repair", "every_program", "both_hooks"):
-            setattr(config.option, name, True)
-    if config.option.part is None:  # a worker is given that of the process that started it
-        config.option.part = part_of_commit(config.rootpath)
-
-
-def part_of_commit(root: Path) -> int:
-    """The part that a commit chooses: the same one for everybody, and another one for the next commit."""
-    try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True
+    config.addinivalue_line("markers", f"exhaustive: of many like it; one in {SHARE} is run without --all")
+    if not hasattr(config, "workerinput"):  # a worker has it from the process that started it
+        config.option.minute = (
+            not config.option.all and config.args_source is pytest.Config.ArgsSource.TESTPATHS
         )
-    except (OSError, subprocess.CalledProcessError):
-        return 0  # no checkout
-    return int(found.stdout[:8], 16) % PARTS
+    if config.option.all:
+        settings.load_profile("all")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    if config.option.exhaustive:
-        return "exhaustive tests: all"
-    return f"exhaustive tests: part {config.option.part} of 0 to {PARTS - 1}"
+    if config.option.all:
+        return "all tests: about a quarter of an hour on two cores (-n 2 --dist loadscope)"
+    if config.option.minute:
+        return "the short run, about a minute; `pytest FOLDER` runs a folder, `pytest --all` everything"
+    return f"of tests marked exhaustive, one in {SHARE}; all of them with --all"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Plain ``pytest`` collects what it runs: to import all tests takes longer than a minute."""
+    if not config.option.minute or not collection_path.is_relative_to(config.rootpath / "tests"):
+        return None
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    on_the_way = any(each.startswith(f"{name}/") for each in MINUTE)
+    if name == "tests" or on_the_way or any(name == each or name.startswith(f"{each}/") for each in MINUTE):
+        return None
+    return True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -104,9 +93,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named = tuple(argument for argument in config.args if "::" in argument)
 
     def is_run(item: pytest.Item) -> bool:
-        if config.option.exhaustive or item.get_closest_marker("exhaustive") is None:
+        if config.option.all or item.get_closest_marker("exhaustive") is None:
             return True
-        return zlib.crc32(item.nodeid.encode()) % PARTS == config.option.part or (
+        return zlib.crc32(item.nodeid.encode()) % SHARE == 0 or (
             bool(named) and item.nodeid.startswith(named)
         )
 

@@ -20,7 +20,7 @@ from tests.runtime.helpers import Program, codes
 from tests.runtime.test_fixtures import PROGRAMS, check
 
 SAMPLE = 10
-"""Of how many programs one runs with hooks in Python too, without ``--both-hooks``."""
+"""Of how many programs one runs with hooks in Python too, without ``--all``."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def python_hooks(hooks: Any) -> Iterator[None]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "sampled" in metafunc.fixturenames:
-        step = 1 if metafunc.config.getoption("--both-hooks") else SAMPLE
+        step = 1 if metafunc.config.getoption("--all") else SAMPLE
         metafunc.parametrize("sampled", PROGRAMS[::step], ids=lambda path: f"{path.parent.name}/{path.stem}")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import PARTS
+from tests.conftest import SHARE as PARTS
 from tests.static.evalfiles import EvalFile, check_tree, write_tree
 
 HEAD = """\
@@ -323,8 +323,8 @@ FAMILIES = {
 def test_family(family: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """All cases of the family, or of a large one those of one part (``--part``)."""
     cases = FAMILIES[family]
-    if len(cases) > MANY and not pytestconfig.getoption("--exhaustive"):
-        cases = cases[pytestconfig.getoption("--part") :: PARTS]
+    if len(cases) > MANY and not pytestconfig.getoption("--all"):
+        cases = cases[0::PARTS]
     file = EvalFile(tmp_path / f"{family}.py", module(cases))
     found = check_tree(write_tree(tmp_path, {file.path.name: file.text}))
     wrong = file.disagreements(found.get(file.path.name, []))

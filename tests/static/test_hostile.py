@@ -18,7 +18,7 @@ MEGABYTES = 500
 
 LATER = pytest.mark.xfail(strict=False, reason="takes longer, or more memory, than the limit")
 QUICK = {"long_sum_elsewhere", "brackets", "long_sum", "ifs"}
-"""The cases that every run of the tests takes; `--hostile` takes all."""
+"""The cases that every run of the tests takes; `--all` takes all."""
 
 FINDS: dict[str, tuple[int, bool]] = {
     "functions": (16_700, False),
@@ -46,8 +46,8 @@ def _limited() -> None:
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ()), id=name) for name in CASES])
 def test_within_limits(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
     """As many hazards are shown as before, and where some are not, a note names the function."""
-    if name not in QUICK and not request.config.getoption("--hostile"):
-        pytest.skip("--hostile runs it")
+    if name not in QUICK and not request.config.getoption("--all"):
+        pytest.skip("--all runs it")
     path = tmp_path / f"{name}.py"
     path.write_text(CASES[name](), encoding="utf-8")
     command = [sys.executable, "-m", "streamsafe", "check", "--isolated", "-j", "1", "-q", "-v"]

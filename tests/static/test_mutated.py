@@ -78,9 +78,9 @@ def mutated(number: int) -> str:
 
 
 def test_no_mutated_fixture_makes_the_analysis_crash(request: pytest.FixtureRequest) -> None:
-    """``--hostile`` takes a thousand."""
+    """``--all`` takes a thousand."""
     crashes = []
-    for number in range(MANY if request.config.getoption("--hostile") else FEW):
+    for number in range(MANY if request.config.getoption("--all") else FEW):
         try:
             analyze(mutated(number), "mutated.py")
         except SourceError:

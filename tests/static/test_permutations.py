@@ -1,7 +1,7 @@
 """Every short program, as source text through the whole of ``streamsafe check``, against the judge of all its paths.
 
 Both ways and with nothing excused: what is racy on some path is reported at the default confidence, what is ordered
-on all of them is not. ``--every-program`` takes all programs of up to four steps in up to two blocks (an hour) instead
+on all of them is not. ``--all`` takes all programs of up to four steps in up to two blocks (an hour) instead
 of all the smallest ones and some of the others, at another commit others.
 """
 
@@ -59,7 +59,7 @@ def reported(spelling: Spelling, taken: list[Program], root: Path) -> list[bool]
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_every_short_program(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     spelling = SPELLINGS[name]
-    taken = chosen(name, request.config.getoption("--every-program"), request.config.getoption("--part"))
+    taken = chosen(name, request.config.getoption("--all"), 0)
     verdicts = [spelling.is_racy(program) for program in taken]
     assert min(verdicts.count(True), verdicts.count(False)) > ENOUGH, "programs of one kind only"
     wrong = [

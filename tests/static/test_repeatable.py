@@ -143,9 +143,9 @@ def test_which_of_several_places_is_shown(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def files(pytestconfig: pytest.Config) -> list[Path]:
-    """Every 24th fixture, at another commit others; all with ``--exhaustive``."""
+    """Every 24th fixture, at another commit others; all with ``--all``."""
     every = sorted(FIXTURES.glob("*.py"))
-    return every if pytestconfig.getoption("--exhaustive") else every[pytestconfig.getoption("--part") :: 24]
+    return every if pytestconfig.getoption("--all") else every[0::24]
 
 
 def in_order(found: list[dict[str, Any]]) -> list[str]:

@@ -18,7 +18,7 @@ from tests.static.rewrites import REWRITES, Rewritten
 
 SHARED = Path(__file__).parents[3] / "shared" / "cases"
 SAMPLE = 50
-"""Of so many pairs of a program and a rewrite the usual run takes one; with ``--every-program`` all of them."""
+"""Of so many pairs of a program and a rewrite the usual run takes one; with ``--all`` all of them."""
 
 Places = Counter[tuple[int, str, str]]
 WEAKER = {"certain": "likely", "likely": "possible"}
@@ -140,7 +140,7 @@ KNOWN: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("rewrite", REWRITES)
 def test_programs_written_again(rewrite: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    every = request.config.getoption("--every-program")
+    every = request.config.getoption("--all")
     names = [name for name in programs() if every or sampled(rewrite, name)]
     wrong = disagreements(names, rewrite, tmp_path)
     differ = {each.partition(":")[0] for each in wrong}
