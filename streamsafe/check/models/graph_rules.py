@@ -42,6 +42,14 @@ class GraphRules:
         """A result of a replay is read."""
         raise NotImplementedError
 
+    def enter(self, ctx: V, node: Node) -> Any:
+        """Enter a context; give what `leave` needs."""
+        raise NotImplementedError
+
+    def leave(self, opened: Any, node: Node) -> None:
+        """Leave a context that `enter` has opened."""
+        raise NotImplementedError
+
     def several_replays(self, held: Sequence[V], node: Node, op: str) -> None:
         """Things are used together that may be results of several replays."""
         raise NotImplementedError

@@ -8,9 +8,6 @@ from typing import Any
 from streamsafe.apis import names as apis
 from streamsafe.order.hazard import quoted
 
-from ..capture import Captures
-from ..displaced import Displaced
-from ..legality import Legality
 from ..program import Timeline
 from ..source import dotted
 from ..values import (
@@ -40,11 +37,11 @@ from ..values import (
     V,
     Work,
 )
-from ..warmup import Warmup
 from . import autograd_functions, stream_functions
 from .arrays import cupy_function, numpy_function
 from .builtins import builtin
 from .calls import FUNCTIONS, Call, models
+from .captures import Captures
 from .modules import Modules
 from .path import Args, Kwargs, Node
 from .python import other_function, pool_method
@@ -77,7 +74,7 @@ def graphed_callables(lib: Modules, c: Call) -> V:
     return lib.graphed(c.args, c.kwargs, c.node)
 
 
-class Library(Captures, Legality, Displaced, Warmup, Modules):
+class Library(Captures):
     """The models of one path."""
 
     canonical = staticmethod(apis.canonical)

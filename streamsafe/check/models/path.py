@@ -45,6 +45,9 @@ class Path(Protocol):
     built_at: int
     function_entry: bool
     capture: Any
+    captures: int
+    replays: int
+    times: float
     captured: dict[int, Block]
     candidates: dict[int, Block]
     graphs: list[Graph]
@@ -113,6 +116,12 @@ class Path(Protocol):
     def may_be_recorded(self, ev: Event) -> None: ...
 
     def maybe_released(self, old: V, s: Node) -> None: ...
+
+    def replaced(self, old: V, s: Node, name: bool = ..., assumptions: tuple[str, ...] = ...) -> None: ...
+
+    def lost(
+        self, s: Node, frame: Any = ..., more: Iterable[V] = ..., only: set[int] | None = ...
+    ) -> None: ...
 
     def released(self, s: Node) -> None: ...
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from streamsafe.apis import names as apis
 
-from ..displaced import MOVES
 from ..values import NONE, Func, Params, Seq, Sym, Tensor, V
 from .calls import Call
+from .displaced import MOVES
 from .modules import Modules
 from .state import HOSTS
 from .tensor_methods import tensor_method
