@@ -16,6 +16,7 @@ PATHS = 16
 """Paths of an entry."""
 MAX_FILE_STEPS = 250_000
 """Statements and calls of all paths of a file."""
+_PAIRS = frozenset(("SS101", "SS102", "SS103", "SS111", "SS112", "SS301", "SS302"))
 _RELEASES = ("SS201", "SS202")
 _WAITS = ("wait_stream", "wait_event")
 
@@ -152,6 +153,20 @@ def _collect(m: Machine, found: Found) -> None:
             one, other = (bisect.bisect_left(m.boundaries, c) for c in (h.first.call, h.second.call))
             if one != other:
                 extra.append("methods" if (other - one) % m.methods else "calls")
+                if h.code in _PAIRS and _waited_elsewhere(m, h, {one, other}):
+                    extra.append("waits")
         if second_call is not None and h.first is not None and h.first.call <= second_call < h.second.call:
             extra.append("calls")
         found.add(h, tuple(extra))
+
+
+def _waited_elsewhere(m: Machine, h: Hazard, calls: set[int]) -> bool:
+    """Whether another call makes the second timeline, or the host, wait for the first: the order of calls decides."""
+    assert h.first is not None
+    source, target = h.first.timeline, h.second.timeline
+    return any(
+        wait.of is source
+        and wait.who in (target, m.order.host)
+        and bisect.bisect_left(m.boundaries, wait.at) % m.methods not in {call % m.methods for call in calls}
+        for wait in m.order.waits
+    )

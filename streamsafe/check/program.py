@@ -132,12 +132,13 @@ def all_of(reaches: Iterable[Reach]) -> Reach:
 
 
 class Waited(NamedTuple):
-    """A wait that stands in the program: who, for what, where, and what it covered."""
+    """A wait that stands in the program: who, for what, where, what it covered, and when it was."""
 
     who: Timeline
     of: Timeline | None
     site: Site
     reach: Reach
+    at: int
 
 
 @dataclass(slots=True)
@@ -356,7 +357,7 @@ class Program:
         self.learn(who, reach)
         if site is None:
             return
-        self.waits.append(Waited(who, of, site, reach))
+        self.waits.append(Waited(who, of, site, reach, self.now()))
         if of is not None:
             subject = quoted(who.name)
             self.trail.add(self.now(), "waits", f"{subject} waits for {quoted(of.name)}", site, who)

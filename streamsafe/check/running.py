@@ -114,6 +114,7 @@ def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Fram
     if not m.function_entry:
         m.library.idle_wait(waits)
     m.last_result = result
+    _works_given(m, result)
     if not m.quiet and closure is None:
         for f in [result, *m.escaped][:4]:
             if (
@@ -125,6 +126,14 @@ def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Fram
             ):
                 run_function(m, f.function, None, f.closure)  # somebody else calls it
         m.escaped.clear()
+
+
+def _works_given(m: Machine, result: V | None) -> None:
+    """Whoever is given the work of a collective waits for it before what comes next."""
+    given = result.items if isinstance(result, Seq) else [result]
+    for work in given:
+        if isinstance(work, Work):
+            m.order.learn(m.ambient["torch"], work.snapshot)
 
 
 def _gradient(m: Machine, node: ast.AST) -> Tensor:

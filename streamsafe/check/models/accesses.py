@@ -136,7 +136,6 @@ class Accesses(Callers):
             self.order.all_known(self.order.host)
         else:
             self.order.wait(self.order.host, self.order.snapshot(t), self.m.site(node), t)
-        self.order.waits and self.order.waits[-1:]
 
     def sync_quiet(self) -> None:
         if self.m.capture is None:

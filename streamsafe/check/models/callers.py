@@ -55,7 +55,7 @@ class Callers(State):
         """A stream has waited for the default stream, where what it uses is of the current one."""
         site, count = self.only_default.pop(a.timeline)
         current = self.m.ambient["torch"]
-        if any(w is a.timeline and of is current for w, of, _, _ in self.order.waits[count:]) or (
+        if any(w is a.timeline and of is current for w, of, *_ in self.order.waits[count:]) or (
             site[0] is not self.m.frame.module and not any(f.module is site[0] for f in self.m.frames)
         ):
             return
@@ -162,7 +162,7 @@ class Callers(State):
         if not waits or self.order.idle != len(self.order.waits) - 1:
             return
         caller = self.m.ambient["torch"]
-        waiter, idle, site, _ = waits[-1]
+        waiter, idle, site, *_ = waits[-1]
         if waiter is not caller or idle is None or idle.origin != "new":
             return
         mine = [x for x in self.m.launches if x[0] > self.m.began]

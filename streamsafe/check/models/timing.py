@@ -87,7 +87,7 @@ class Timing(Accesses):
             return
         assumed: tuple[str, ...] = ()
         if self.m.boundaries and e.when <= self.m.boundaries[-1]:  # its caller may wait
-            waits = any(t is host and of is e.of for t, of, _, _ in self.order.waits)
+            waits = any(t is host and of is e.of for t, of, *_ in self.order.waits)
             assumed = ("methods", "waits") if waits else ("methods",)
         self.violation("SS312", n, "elapsed_time()", [("recorded", e.recorded)], assumed)
         self.order.wait(host, recorded)  # or it has raised
