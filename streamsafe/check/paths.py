@@ -155,6 +155,8 @@ def _collect(m: Machine, found: Found) -> None:
                 extra.append("methods" if (other - one) % m.methods else "calls")
                 if h.code in _PAIRS and _waited_elsewhere(m, h, {one, other}):
                     extra.append("waits")
+        if h.code in _PAIRS and h.first is not None and 0 < h.first.call <= m.built_at < h.second.call:
+            extra.append("init")  # what the constructor enqueues is pending unless it waits
         if second_call is not None and h.first is not None and h.first.call <= second_call < h.second.call:
             extra.append("calls")
         found.add(h, tuple(extra))

@@ -171,7 +171,9 @@ def run_hooks(m: Machine) -> None:
         if not isinstance(inner, Func):
             continue
         node = inner.function.node
-        m.current["torch"].append(Timeline("the hook's stream", "hook"))
+        stream = Timeline("the hook's stream", "hook")
+        m.order.learn(stream, m.order.snapshot(m.ambient["torch"]))  # the forward pass came after that
+        m.current["torch"].append(stream)
         try:
             m.call_value(h, _hook_arguments(m, name, node), {}, node)
         except (Returned, Raised, Broke, Continued):
