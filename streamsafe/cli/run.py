@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
@@ -47,6 +48,8 @@ class _LikePython(click.Command):
 @click.option(
     "--devices", type=click.IntRange(min=1), metavar="N", help="How many devices --simulate has [default: 1]."
 )
+@click.option("--memory", metavar="SIZE", help="How much memory each of them has [default: 8GiB].")
+@click.option("--capability", metavar="X.Y", help="Their compute capability [default: 8.0].")
 @click.option("--perturb", is_flag=True, help="Run twice, and delay one side of each hazard the second time.")
 @click.option(
     "--threads",
@@ -88,6 +91,8 @@ def run(
     trace: str | None,
     simulate: bool,
     devices: int | None,
+    memory: str | None,
+    capability: str | None,
     perturb: bool,
     threads: bool,
     ignore: tuple[str, ...],
@@ -105,11 +110,14 @@ def run(
     """
     from streamsafe.report.ranks import own
     from streamsafe.runtime.launch import Launch, LaunchError, from_variable, launch
+    from streamsafe.simulate.hardware import from_environment, from_table
 
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m")
-    if devices is not None and not simulate:
-        raise click.UsageError("--devices needs --simulate")
+    asked = {"devices": devices, "memory": memory, "capability": capability}
+    for word, value in asked.items():
+        if value is not None and not simulate:
+            raise click.UsageError(f"--{word} needs --simulate")
     try:
         settings = Configs().of_directory(os.getcwd()).run
     except ConfigError as error:
@@ -118,16 +126,18 @@ def run(
     to, trace = to and own(to), trace and own(trace)
     target = module if module is not None else arguments[0]
     try:
+        said, simulated = from_variable(os.environ.get("STREAMSAFE", ""))
+        machine = from_environment(os.environ, from_table(Path("pyproject.toml"))).changed(asked)
         status = launch(
             Launch(
                 target=target,
                 module=module is not None,
                 arguments=arguments if module is not None else arguments[1:],
-                mode=from_variable(os.environ.get("STREAMSAFE", "")) if mode is None else mode,  # type: ignore[arg-type]
+                mode=said if mode is None else mode,  # type: ignore[arg-type]
                 report=to,
                 report_format=format_,
                 trace=trace,
-                simulate=(devices or 1) if simulate else 0,
+                simulate=machine if simulate or simulated else None,
                 perturb=perturb,
                 threads=threads,
                 ignore=ignore,

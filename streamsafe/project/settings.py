@@ -38,8 +38,11 @@ KEYS = (
     "required-version",
     "run",
     "models",
+    "devices",
+    "memory",
+    "capability",
 )
-"""The keys of the table."""
+"""The keys of the table. The last three are the machine of a simulated run (`streamsafe/simulate/hardware.py`)."""
 
 OWN_FILES = (".streamsafe.toml", "streamsafe.toml")
 """Files of which the whole is the table."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import NoReturn, TextIO
 from weakref import ref
 
 from streamsafe.order.hazard import CONFIDENCES, Confidence, Hazard
@@ -24,12 +24,14 @@ from streamsafe.report.file import ReportError, ReportFile, written
 from streamsafe.report.formats import MACHINE
 from streamsafe.report.run_time import place_of, show
 from streamsafe.runtime import places as sites
-from streamsafe.runtime.session import MODES, Mode, Session, StreamHazardError, sanitize
+from streamsafe.runtime.asked import asked
+from streamsafe.runtime.children import Reports, reporter
+from streamsafe.runtime.session import Mode, Session, StreamHazardError, sanitize
 from streamsafe.runtime.suppressions import SuppressionError, write
-
-if TYPE_CHECKING:
-    from streamsafe.simulate.install import Simulations
-
+from streamsafe.simulate import hardware, processes
+from streamsafe.simulate import install as simulations
+from streamsafe.simulate.hardware import Hardware
+from streamsafe.simulate.install import Simulations
 
 NO_DRIVER = (
     "streamsafe: no CUDA driver here: `streamsafe run --simulate` checks the order of the work without one"
@@ -62,7 +64,7 @@ class Launch:
         report: where to write the hazards; ``-`` for standard error.
         report_format: one of the output formats.
         trace: where to write the trace.
-        simulate: how many devices the simulated CUDA runtime has; 0 to run on the real one.
+        simulate: the machine that is simulated; None to run on the real one.
         perturb: delay one side of each hazard that a first run finds.
         threads: one clock for each host thread.
         ignore: what is not reported.
@@ -79,7 +81,7 @@ class Launch:
     report: str | None = None
     report_format: str = "json"
     trace: str | None = None
-    simulate: int = 0
+    simulate: Hardware | None = None
     perturb: bool = False
     threads: bool = False
     ignore: tuple[str, ...] = ()
@@ -102,7 +104,8 @@ def launch(what: Launch) -> int:
     """
     _check(what)
     delays = _suspects(what) if what.perturb else what.delays
-    simulation = _simulate(what.simulate) if what.simulate else None
+    simulation = _simulate(what.simulate) if what.simulate is not None else None
+    reports = _watch_children(what) if what.simulate is not None else None
     program = _Program(what)
     with contextlib.ExitStack() as files:
         trace = files.enter_context(output(what.trace)) if what.trace else None
@@ -121,7 +124,7 @@ def launch(what: Launch) -> int:
             session = manager.__enter__()
         except (ImportError, RuntimeError, SuppressionError) as error:
             raise LaunchError(str(error)) from error
-        verdict = _Verdict(manager, session, report, trace, simulation)
+        verdict = _Verdict(manager, session, report, trace, simulation, reports)
         verdict.fail_on = what.fail_on
         verdict.suppressions = what.write_suppressions
         verdict.format = what.report_format if what.report == "-" else "full"
@@ -142,6 +145,16 @@ def launch(what: Launch) -> int:
             return verdict.say(status)
 
 
+def _watch_children(what: Launch) -> Reports:
+    """Processes that the program starts have the device, too, and say here what they find."""
+    reports = Reports()
+    machine = what.simulate or Hardware()
+    machine.announce(os.environ)
+    os.environ.update({"STREAMSAFE": f"simulate,{what.mode}"} | reports.variables())
+    processes.begin({name: text for name, text in os.environ.items() if name.startswith("STREAMSAFE")})
+    return reports
+
+
 class _Verdict:
     """What a run has found, and the one place where it is said: at the end of the program, or at ``os._exit``."""
 
@@ -152,7 +165,9 @@ class _Verdict:
         report: ReportFile | None,
         trace: TextIO | None,
         simulation: Simulations | None,
+        reports: Reports | None,
     ) -> None:
+        self._reports = reports
         self._manager = manager
         self._session = session
         self._report = report
@@ -203,6 +218,9 @@ class _Verdict:
         for line in self._since():
             self._print(lambda line=line: print(f"streamsafe: {line}", file=self._errors))  # type: ignore[misc]
         self._print(lambda: print(session.summary(), file=self._errors))
+        of_children = list(self._reports.new()) if self._reports is not None else []
+        for found in of_children:
+            self._print(lambda found=found: print(f"in a child process: {found['text']}", file=self._errors))  # type: ignore[misc]
         if self._simulation is not None:
             summary = self._simulation.summary()
             self._print(lambda: print(f"streamsafe: {summary}", file=self._errors))
@@ -215,7 +233,9 @@ class _Verdict:
             self._write_suppressions()
             return status
         least = CONFIDENCES.index(self.fail_on)
-        failing = any(CONFIDENCES.index(hazard.confidence) <= least for hazard in session.hazards)
+        known = [hazard.confidence for hazard in session.hazards]
+        known += [found["confidence"] for found in of_children]
+        failing = any(CONFIDENCES.index(confidence) <= least for confidence in known)
         return status or int(failing)
 
     def _write_suppressions(self) -> None:
@@ -299,11 +319,9 @@ def output(path: str) -> Iterator[TextIO]:
         yield file
 
 
-def _simulate(devices: int) -> Simulations:
-    from streamsafe.simulate import install as simulations
-
+def _simulate(machine: Hardware) -> Simulations:
     try:
-        return simulations.install(devices)
+        return simulations.install(machine)
     except simulations.SimulationUnavailable as error:
         raise LaunchError(str(error)) from error
 
@@ -402,12 +420,19 @@ def _status(code: object) -> int:
     return 1
 
 
+def _options(machine: Hardware) -> list[str]:
+    """What asks for a machine on the command line."""
+    major, minor = machine.capability
+    words = ["--devices", str(machine.devices), "--memory", str(machine.memory)]
+    return ["--simulate", *words, "--capability", f"{major}.{minor}"]
+
+
 def _suspects(what: Launch) -> frozenset[tuple[str, int]]:
     """The lines of the first accesses that a run without delays reports: the sides to be delayed."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "hazards.json")
         command = [sys.executable, "-m", "streamsafe", "run", "--mode", "collect", "--report", report]
-        command += ["--simulate", "--devices", str(what.simulate)] if what.simulate else []
+        command += _options(what.simulate) if what.simulate is not None else []
         command += ["--threads"] if what.threads else []
         command += [text for entry in what.ignore for text in ("--ignore", entry)]
         command += ["-m", what.target] if what.module else ["--", what.target]
@@ -424,35 +449,40 @@ def _suspects(what: Launch) -> frozenset[tuple[str, int]]:
     return frozenset((place["filename"], place["line"]) for place in places)
 
 
-def from_variable(value: str) -> Mode:
-    """The mode that the variable ``STREAMSAFE`` names; ``raise`` where it only says yes, or nothing.
+def from_variable(value: str) -> tuple[Mode, bool]:
+    """The mode that the variable ``STREAMSAFE`` names, and whether CUDA is simulated.
 
     Raises:
         ValueError: another value.
     """
-    if value.lower() in ("", "0", "1", "true"):
-        return "raise"
-    for mode in MODES:
-        if mode == value.lower():
-            return mode
-    raise ValueError(f"STREAMSAFE is {value!r}: it must be 1, raise, warn or collect")
+    return asked("raise" if value == "0" else value, "STREAMSAFE")
 
 
 def from_environment(value: str) -> None:
-    """``STREAMSAFE=1`` (or ``raise``, ``warn``, ``collect``): one session until the interpreter ends.
+    """``STREAMSAFE=1`` (or ``raise``, ``warn``, ``collect``, ``simulate``): one session until the interpreter ends.
+
+    A process that a simulated run has started tells that run what it finds.
 
     Raises:
         ValueError: another value.
     """
-    manager = sanitize(from_variable(value))
+    mode, simulated = from_variable(value)
+    simulation = _simulate(hardware.from_environment(os.environ)) if simulated else None
+    told = reporter(os.environ)
+    if simulation is not None:
+        processes.begin({name: text for name, text in os.environ.items() if name.startswith("STREAMSAFE")})
+    manager = sanitize(mode)
     session = manager.__enter__()
-
-    def close() -> None:
-        manager.__exit__(None, None, None)
+    if told is not None:
+        session.found = told.hazard
 
     def finish() -> None:
         with contextlib.suppress(StreamHazardError):
-            close()
+            manager.__exit__(None, None, None)
+        if told is not None:
+            if simulation is not None and simulation.used():
+                told.used()
+            return
         ended = getattr(sys, "last_value", None)  # the exception whose traceback Python has printed
         for hazard in session.hazards:
             if not (isinstance(ended, StreamHazardError) and ended.hazard is hazard):

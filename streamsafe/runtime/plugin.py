@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Generator, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -11,19 +12,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest._code.code import ReprFileLocation, TerminalRepr
 
+from streamsafe.runtime.asked import asked
+from streamsafe.runtime.children import Reports, portable
+
 if TYPE_CHECKING:
     from _pytest._io import TerminalWriter
 
     from streamsafe.order.hazard import Hazard
 
-MODES = ("raise", "warn", "collect", "simulate")
 MARKER = "streamsafe(mode='raise', threads=False, host=True, ignore=()): check this test for stream hazards."
 OPT_OUT = "no_streamsafe: do not check this test for stream hazards."
+NEEDS_REAL = "needs a real GPU: this one is simulated"
+REAL = "real_gpu: this test needs a real GPU; it is skipped on a simulated one."
 
 _on = pytest.StashKey[bool]()
 _mode = pytest.StashKey[str]()
 _simulation = pytest.StashKey[Any]()
-_workers = pytest.StashKey[dict[str, str]]()
+_workers = pytest.StashKey[dict[str, Any]]()
+_children = pytest.StashKey[Reports]()
 _sessions = pytest.StashKey[list[Any]]()
 _failed = pytest.StashKey[list[Any]]()
 _PROPERTY = "streamsafe_hazard"
@@ -33,7 +39,7 @@ CAUGHT = (
 )
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     group = parser.getgroup("streamsafe", "CUDA stream hazards")
     group.addoption(
         "--streamsafe",
@@ -41,66 +47,119 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="raise",
         default=None,
         metavar="MODE",
-        help="check tests for stream hazards: raise (the default), warn or collect; simulate: without a GPU",
+        help="check tests for stream hazards: raise (the default), warn or collect; simulate: without a GPU; "
+        "simulate,collect: both",
     )
+    for word, metavar, text in (
+        ("devices", "N", "how many devices --streamsafe=simulate has [default: 1]"),
+        ("memory", "SIZE", "how much memory each of them has, such as 80GiB [default: 8GiB]"),
+        ("capability", "X.Y", "their compute capability [default: 8.0]"),
+    ):
+        group.addoption(f"--streamsafe-{word}", default=None, metavar=metavar, help=text)
     group.addoption(
-        "--streamsafe-devices",
-        type=int,
-        default=None,
-        metavar="N",
-        help="how many devices --streamsafe=simulate has (the default is that of the ini option, or 1)",
+        "--streamsafe-allow-idle",
+        action="store_true",
+        help="let a simulated run pass in which tests were skipped and nothing was simulated",
     )
-    parser.addini("streamsafe", "check tests for CUDA stream hazards", type="bool", default=False)
+    parser.addini("streamsafe", "check tests for CUDA stream hazards: true, or a mode", default="")
     parser.addini(
         "streamsafe_ignore", "hazards that are not reported (CODE[:FILE[::FUNCTION]])", type="linelist"
     )
-    parser.addini("streamsafe_devices", "how many devices --streamsafe=simulate has", default="1")
+    parser.addini("streamsafe_devices", "how many devices --streamsafe=simulate has", default="")
+    _start_early(parser, pluginmanager.get_plugin("pytestconfig"))
+
+
+def _start_early(parser: pytest.Parser, config: Any) -> None:
+    """Puts the simulated device in place while plugins are still being loaded: the next one may import torch."""
+    if getattr(config, "known_args_namespace", None) is None:
+        return  # pytest.main(plugins=...): the hook below is early enough
+    words = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
+    words = _with_values([*words, *config.invocation_params.args])
+    known = parser.parse_known_args(words, namespace=type(config.option)(**vars(config.option)))
+    _start(config, known)
+
+
+def _with_values(args: list[str]) -> list[str]:
+    """In ``pytest --streamsafe tests/`` what follows is a path: a mode stands after an equals sign."""
+    return ["--streamsafe=raise" if arg == "--streamsafe" else arg for arg in args]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> None:
-    """In ``pytest --streamsafe tests/`` what follows is a path: a mode stands after an equals sign."""
     if "--streamsafe" in args:
-        args[:] = ["--streamsafe=raise" if arg == "--streamsafe" else arg for arg in args]
-        paths = parser.parse_known_args(args).file_or_dir
-        early_config.known_args_namespace.file_or_dir = paths
+        args[:] = _with_values(args)
+        known = parser.parse_known_args(args)
+        early_config.known_args_namespace.file_or_dir = known.file_or_dir
+        early_config.known_args_namespace.streamsafe = known.streamsafe
+    _start(early_config, early_config.known_args_namespace)
+
+
+def _start(config: pytest.Config, options: Any) -> None:
+    """Reads what is asked for, and puts the simulated device in place, once.
+
+    Raises:
+        pytest.UsageError: it means nothing, or nothing can be simulated here.
+    """
+    if _mode in config.stash:
+        return
+    text, said = options.streamsafe, "--streamsafe"
+    if text is None and os.environ.get("STREAMSAFE", "").lower() not in ("", "0"):
+        text, said = os.environ["STREAMSAFE"], "STREAMSAFE"
+    ini = str(config.getini("streamsafe")).strip()
+    if text is None and ini.lower() not in ("", "0", "false", "no", "off"):
+        text, said = ini, "the ini option streamsafe"
+    try:
+        mode, simulate = asked(text or "", said)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    config.stash[_on], config.stash[_mode] = text is not None, mode
+    if not simulate:
+        return
+    from streamsafe.simulate import install as simulations
+
+    try:
+        hardware = _hardware(config, options)
+        config.stash[_simulation] = simulations.install(hardware, strict=True)
+    except (simulations.SimulationUnavailable, ValueError) as error:
+        raise pytest.UsageError(f"{said}={text}: {error}") from error
+    before = dict(os.environ)
+    os.environ["STREAMSAFE"] = f"simulate,{mode}"  # workers of pytest-xdist, and child processes
+    hardware.announce(os.environ)
+
+    def restore() -> None:
+        for name in [name for name in os.environ if name.startswith("STREAMSAFE")]:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
+
+    config.add_cleanup(restore)
+
+
+def _hardware(config: pytest.Config, options: Any) -> Any:
+    """The machine: options first, then the environment, then the ini file, then pyproject.toml."""
+    from streamsafe.simulate import hardware
+
+    table = hardware.from_table(config.rootpath / "pyproject.toml")
+    found = table.changed({"devices": str(config.getini("streamsafe_devices")).strip() or None})
+    found = hardware.from_environment(os.environ, found)
+    words = ("devices", "memory", "capability")
+    return found.changed({word: getattr(options, f"streamsafe_{word}") for word in words})
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", MARKER)
-    config.addinivalue_line("markers", OPT_OUT)
-    option, said = config.getoption("--streamsafe"), "--streamsafe"
-    variable = os.environ.get("STREAMSAFE", "").lower()
-    if option is None and variable not in ("", "0"):
-        option, said = "raise" if variable in ("1", "true") else variable, "STREAMSAFE"
-    if option is not None and option not in MODES:
-        raise pytest.UsageError(f"{said} is {option!r}: it must be one of {', '.join(MODES)}")
-    config.stash[_on] = option is not None or bool(config.getini("streamsafe"))
-    config.stash[_mode] = "raise" if option in (None, "simulate") else option
-    if option == "simulate":
-        from streamsafe.simulate import install as simulations
-
-        try:
-            config.stash[_simulation] = simulations.install(_devices(config))
-        except (simulations.SimulationUnavailable, ValueError) as error:
-            raise pytest.UsageError(f"--streamsafe=simulate: {error}") from error
-
-
-def _devices(config: pytest.Config) -> int:
-    asked: int | None = config.getoption("--streamsafe-devices")
-    if asked is not None:
-        return asked
-    text = str(config.getini("streamsafe_devices")).strip()
-    if not text.isdecimal():
-        raise pytest.UsageError(f"streamsafe_devices is {text!r}: it must be a number")
-    return int(text)
+    for marker in (MARKER, OPT_OUT, REAL):
+        config.addinivalue_line("markers", marker)
+    _start(config, config.option)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """The hooks stay in place for the whole run: only what listens changes from test to test."""
     config = session.config
+    if _simulation in config.stash and not config.pluginmanager.hasplugin("dsession"):
+        _watch_children(config)
     if not config.stash[_on]:
         return
     from streamsafe.runtime import opening as lifetime
@@ -112,6 +171,18 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     config.add_cleanup(lifetime.release)
 
 
+def _watch_children(config: pytest.Config) -> None:
+    """Processes that tests start have the device, too, and say here what they find."""
+    from streamsafe.simulate import processes
+
+    reports = config.stash[_children] = Reports()
+    variables = {name: value for name, value in os.environ.items() if name.startswith("STREAMSAFE")}
+    variables |= reports.variables()
+    os.environ.update(variables)
+    processes.begin(variables)
+    config.add_cleanup(processes.end)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     item.stash[_sessions] = []
@@ -121,6 +192,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    if _simulation in item.config.stash and item.get_closest_marker("real_gpu"):
+        pytest.skip(NEEDS_REAL)
     _open(item)
     try:
         return (yield)
@@ -135,7 +208,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     result = yield
     for _, session in item.stash[_sessions]:
         session.last_due()
-        _fail(item, session.raised)
+        _fail(item, _failing(session))
+    _fail_of_children(item)
     return result
 
 
@@ -147,15 +221,34 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
         _close(item)
         raise
     _fail(item, _close(item))
+    _fail_of_children(item)
     return result
 
 
-def _fail(item: pytest.Item, raised: list[Hazard]) -> None:
+def _failing(session: Any) -> list[Hazard]:
+    """The hazards of a session of which its test fails: all but those that are no more than possible."""
+    if session.mode == "warn":
+        return []
+    others = [hazard for hazard in session.hazards if hazard.confidence != "possible"]
+    return [*session.raised, *others]
+
+
+def _fail(item: pytest.Item, hazards: list[Hazard]) -> None:
     """Raises a hazard of the test that no phase of it has failed of yet; the summary lists the others."""
     from streamsafe.runtime.session import StreamHazardError
 
-    if raised and not item.stash[_failed]:
-        raise StreamHazardError(raised[0])
+    if hazards and not item.stash[_failed]:
+        raise StreamHazardError(hazards[0])
+
+
+def _fail_of_children(item: pytest.Item) -> None:
+    """A test fails of a hazard in a process that it started."""
+    reports = item.config.stash.get(_children, None)
+    found = list(reports.new()) if reports is not None else []
+    item.user_properties.extend((_PROPERTY, hazard) for hazard in found)
+    sure = [hazard for hazard in found if hazard["confidence"] != "possible"]
+    if sure and item.config.stash[_mode] != "warn" and not item.stash[_failed]:
+        pytest.fail(f"in a child process: {sure[0]['text']}", pytrace=False)
 
 
 def _open(item: pytest.Item) -> None:
@@ -181,28 +274,20 @@ def _open(item: pytest.Item) -> None:
 
 
 def _close(item: pytest.Item) -> list[Hazard]:
-    """Ends the test's session; returns the hazards that it raised, or was to raise."""
+    """Ends the test's session; returns the hazards of which it fails."""
     from streamsafe.runtime.session import StreamHazardError
 
-    raised: list[Hazard] = []
+    failing: list[Hazard] = []
     while item.stash[_sessions]:
         manager, session = item.stash[_sessions].pop()
         with suppress(StreamHazardError):  # it is one of those that were raised
             manager.__exit__(None, None, None)
-        raised += session.raised
-        shown = item.stash[_failed] or raised[:1]
-        for hazard in session.hazards:
+        failing += _failing(session)
+        shown = item.stash[_failed] or failing[:1]
+        for hazard in session.hazards:  # one that failed a phase of the test is shown there
             known = any(hazard is each for each in shown)
-            item.user_properties.append((_PROPERTY, _portable(hazard, known)))
-    return raised
-
-
-def _portable(hazard: Hazard, failed: bool) -> dict[str, Any]:
-    """A hazard as data for the summary: one that failed a phase of the test is shown there."""
-    from streamsafe.report.run_time import describe, place_of
-
-    known = {"code": hazard.code, "name": hazard.name, "message": hazard.message, "latent": hazard.latent}
-    return {**known, "place": place_of(hazard), "text": "" if failed else describe(hazard)}
+            item.user_properties.append((_PROPERTY, portable(hazard, shown=known)))
+    return failing
 
 
 @pytest.hookimpl(wrapper=True)
@@ -268,23 +353,61 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     simulation = config.stash.get(_simulation, None)
     if simulation is not None:
         terminalreporter.section("simulated CUDA runtime")
-        summaries = config.stash.get(_workers, None) or {"": str(simulation.summary())}
-        for worker, summary in sorted(summaries.items()):
-            terminalreporter.line(f"{worker}: {summary}" if worker else summary)
+        workers = config.stash.get(_workers, None) or {"": _told(config)}
+        for worker, told in sorted(workers.items()):
+            terminalreporter.line(f"{worker}: {told['summary']}" if worker else told["summary"])
+        skipped = _idle(config, terminalreporter)
+        if skipped:
+            allowed = config.getoption("--streamsafe-allow-idle")
+            terminalreporter.line(
+                f"nothing was simulated, and {skipped} test{'' if skipped == 1 else 's'} or modules were skipped"
+                + (
+                    ""
+                    if allowed
+                    else ": the run fails (--streamsafe-allow-idle lets it pass). `pytest -rs` says why"
+                ),
+                red=not allowed,
+            )
 
 
+def _told(config: pytest.Config) -> dict[str, Any]:
+    """What the simulation of this process says of itself."""
+    simulation, children = config.stash[_simulation], config.stash.get(_children, None)
+    used = simulation.used() or (children is not None and children.used)
+    return {"summary": simulation.summary(), "used": used}
+
+
+def _idle(config: pytest.Config, terminalreporter: Any) -> int:
+    """How many skipped tests a run has in which nothing was simulated; 0 for any other run."""
+    workers = config.stash.get(_workers, None) or {"": _told(config)}
+    if any(told["used"] for told in workers.values()):
+        return 0
+    reports = terminalreporter.stats.get("skipped", ())
+    return sum(NEEDS_REAL not in str(report.longrepr) for report in reports)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist hands on what its simulation counted."""
-    simulation = session.config.stash.get(_simulation, None)
-    if simulation is not None and hasattr(session.config, "workeroutput"):
-        session.config.workeroutput[_PROPERTY] = str(simulation.summary())
+    """A worker of pytest-xdist hands on what its simulation did; a run that simulated nothing is no success."""
+    config = session.config
+    if config.stash.get(_simulation, None) is None:
+        return
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_PROPERTY] = _told(config)
+        return
+    terminalreporter = config.pluginmanager.get_plugin("terminalreporter")
+    if terminalreporter is None or config.getoption("--streamsafe-allow-idle"):
+        return
+    idle = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    if idle and _idle(config, terminalreporter):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    summary = getattr(node, "workeroutput", {}).get(_PROPERTY)
-    if summary is not None:
-        node.config.stash.setdefault(_workers, {})[node.gateway.id] = summary
+    told = getattr(node, "workeroutput", {}).get(_PROPERTY)
+    if told is not None:
+        node.config.stash.setdefault(_workers, {})[node.gateway.id] = told
 
 
 def _hazards(groups: Iterable[list[Any]]) -> Iterable[tuple[str, dict[str, Any]]]:

@@ -131,8 +131,10 @@ def test_the_whole_file(tmp_path: Path) -> None:
     assert status == 1
     assert "FAILED test_streams.py::test_racy - SS101 unordered-read" in output
     assert "ERROR test_streams.py::test_fixtures_are_checked_too - SS101" in output
+    assert "FAILED test_streams.py::test_collects - SS101" in output
+    assert "ERROR test_streams.py::test_latent - SS202" in output
     assert "FAILED test_streams.py::test_the_tests_own_failure_stays - assert 1 == 2" in output
-    assert "2 failed, 9 passed, 1 error" in output
+    assert "3 failed, 8 passed, 2 errors" in output
     assert "\ntest_streams.py:17: StreamHazardError" in output
     assert "17 |         cp.copyto(y, x)\n   |         ^^^^" in output
     assert "15 |         x.fill(7)\n   |         ----" in output
@@ -145,7 +147,7 @@ def test_under_xdist(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     status, output = run(tmp_path, "-p", "xdist.plugin", "-n", "2", "--streamsafe=simulate", "-rfE", "-q")
     assert status == 1
-    assert "2 failed, 9 passed, 1 error" in output
+    assert "3 failed, 8 passed, 2 errors" in output
     found, simulated = output.split("= stream hazards =")[1].split("= simulated CUDA runtime =")
     assert found.count("SS101 unordered-read") >= 3
     assert "FAILED test_streams.py::test_racy" in simulated
@@ -169,6 +171,8 @@ def test_modes(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in run(tmp_path, "--streamsafe", *only)[1]
     assert "1 failed, 1 passed" in run(tmp_path, *only, "--streamsafe", "test_streams.py")[1]
     status, output = run(tmp_path, "--streamsafe=collect", *only)
+    assert status == 1 and "= stream hazards =" in output
+    status, output = run(tmp_path, "--streamsafe=warn", *only)
     assert status == 0 and "= stream hazards =" in output
     assert "1 failed, 1 passed" in run(tmp_path, *only, ini="streamsafe = true\n")[1]
     assert "2 passed" in run(tmp_path, *only, ini="streamsafe = true\nstreamsafe_ignore = SS101\n")[1]

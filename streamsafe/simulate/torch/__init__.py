@@ -15,8 +15,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from streamsafe.simulate.hardware import Hardware
+from streamsafe.simulate.torch import nvml
 from streamsafe.simulate.torch.device import Device
 from streamsafe.simulate.torch.limits import NotSimulated
+from streamsafe.simulate.torch.memory import reserved
 from streamsafe.simulate.torch.names import complete
 from streamsafe.toolchain.torch import SIMULATED_DEVICE, BuildError, build
 from streamsafe.toolchain.torch_installed import TorchUnavailable, installed
@@ -36,11 +39,25 @@ def is_active() -> bool:
     return _active is not None
 
 
-def install(devices: int = 1) -> Device:
+def unavailable() -> str | None:
+    """Why the installed torch cannot be simulated; None where nothing is known that prevents it."""
+    try:
+        torch = installed()
+    except TorchUnavailable as error:
+        return str(error)
+    if torch.cuda or torch.hip:
+        return (
+            f"PyTorch {torch.version} is built for {'CUDA' if torch.cuda else 'ROCm'}: the simulated device needs "
+            "a CPU build (pip install torch --index-url https://download.pytorch.org/whl/cpu)"
+        )
+    return None
+
+
+def install(devices: int | Hardware = 1) -> Device:
     """Put a simulated CUDA device under torch. It must not have been imported; a second call returns the first device.
 
     Args:
-        devices: how many devices the machine has, at most 16.
+        devices: how many devices the machine has, at most 16, or all of the machine.
 
     Raises:
         SimulationUnavailable: torch was imported before, is not installed, is a CUDA build, or the device cannot be
@@ -48,30 +65,29 @@ def install(devices: int = 1) -> Device:
         ValueError: arguments out of range, or a second call that asks for more devices.
     """
     global _active
-    if not 1 <= devices <= MOST_DEVICES:
-        raise ValueError(f"the simulated machine has 1 to {MOST_DEVICES} devices, not {devices}")
+    hardware = devices if isinstance(devices, Hardware) else Hardware(devices=devices)
+    if not 1 <= hardware.devices <= MOST_DEVICES:
+        raise ValueError(f"the simulated machine has 1 to {MOST_DEVICES} devices, not {hardware.devices}")
     if _active is not None:
-        if devices > _active.device_count():
+        if hardware.devices > _active.device_count():
             raise ValueError(
-                f"the simulated device was installed with {_active.device_count()} device(s), not {devices}"
+                f"the simulated device was installed with {_active.device_count()} device(s), not {hardware.devices}"
             )
         return _active
     if "torch" in sys.modules:
         raise SimulationUnavailable(
             "torch was imported before the simulated CUDA device: it must be installed first"
         )
+    reason = unavailable()
+    if reason is not None:
+        raise SimulationUnavailable(reason)
     try:
-        torch = installed()
-        if torch.cuda or torch.hip:
-            raise SimulationUnavailable(
-                f"PyTorch {torch.version} is built for {'CUDA' if torch.cuda else 'ROCm'}: the simulated device needs "
-                "a CPU build (pip install torch --index-url https://download.pytorch.org/whl/cpu)"
-            )
-        device = Device(build(SIMULATED_DEVICE))
-    except (TorchUnavailable, BuildError) as error:
+        device = Device(build(SIMULATED_DEVICE), hardware)
+    except BuildError as error:
         raise SimulationUnavailable(str(error)) from error
-    device.set_device_count(devices)
+    device.set_device_count(hardware.devices)
     sys.meta_path.insert(0, _Finder(device))
+    nvml.install(hardware, lambda index: reserved(device, index))
     _active = device
     return device
 
@@ -104,4 +120,4 @@ class _Loader(importlib.machinery.ExtensionFileLoader):
         complete(module, self._device)
 
 
-__all__ = ["Device", "NotSimulated", "SimulationUnavailable", "install", "is_active"]
+__all__ = ["Device", "NotSimulated", "SimulationUnavailable", "install", "is_active", "unavailable"]

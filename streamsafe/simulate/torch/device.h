@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -45,6 +46,11 @@ DeviceIndex current_device();
 void set_current_device(DeviceIndex device);
 Queue current_queue(DeviceIndex device);
 
+// Where a generator of "cuda" is: its numbers depend on these two alone, as Philox's do.
+struct Numbers {
+  uint64_t seed = 67280421310721, offset = 0;
+};
+
 // -- captures --------------------------------------------------------------------------------------------------------
 
 enum class Mode { Global = 0, ThreadLocal = 1, Relaxed = 2 };
@@ -63,6 +69,7 @@ struct Capture {
   std::map<void*, std::vector<char>> before;              // bytes that the capture's first run overwrote
   std::unordered_map<uintptr_t, size_t> allocated;        // from the private pool, while capturing
   std::set<const void*> generators;                       // registered: the default one, and what the program registers
+  std::map<std::shared_ptr<Numbers>, uint64_t> offsets;   // where their numbers were before the capture
 };
 
 // The capture that a queue takes part in, or null.
@@ -72,7 +79,7 @@ void add_node(Queue queue, std::function<void()> node);
 
 // -- what the host does ----------------------------------------------------------------------------------------------
 
-// The host waits for a queue: fires the trace, and is illegal in a capture.
+// The host waits for a queue: fires the trace, is illegal in a capture, and warns or raises in the sync debug mode.
 void host_waits(Queue queue);
 
 // -- memory ----------------------------------------------------------------------------------------------------------

@@ -25,8 +25,10 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <unordered_set>
@@ -201,6 +203,8 @@ struct Call {
         storage->set_nbytes(bytes);
       }
       same_layout(pair.device, pair.cpu);
+      // a replay has the same CPU tensor: from now on it stands for the device tensor's new bytes
+      if (moved) pair.cpu.unsafeGetTensorImpl()->set_storage_keep_dtype(on_cpu(pair.device).storage());
     }
   }
 };
@@ -251,6 +255,69 @@ bool blocks_the_host(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValu
   return false;
 }
 
+// -- what CUDA refuses ------------------------------------------------------------------------------------------------------
+
+// Operators that take tensors of several devices.
+bool mixes_devices(const std::string& name) {
+  static const char* const beginnings[] = {"aten::_foreach_", "aten::_fused_", "aten::_pack_padded_sequence", "aten::_ctc_loss", "aten::_use_",
+                                           "aten::_nested", "aten::set_", "aten::_copy_from", "aten::_to_copy", "aten::resize_as_",
+                                           "aten::pin_memory", "aten::_pin_memory", "aten::is_pinned", "aten::is_same_size", "aten::_cudnn_ctc"};
+  if (name.rfind("aten::", 0) != 0) return true;
+  for (const char* each : beginnings)
+    if (name.rfind(each, 0) == 0) return true;
+  return false;
+}
+
+// All tensors of an operator are on one device, but a CPU tensor without dimensions, and indices, which may be the CPU's.
+void check_devices(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue> arguments) {
+  static const std::unordered_set<std::string_view> indexing{"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_",
+                                                              "aten::_unsafe_index", "aten::_unsafe_index_put"};
+  std::optional<c10::Device> first;
+  auto check = [&](const at::Tensor& tensor, const c10::Argument& argument, bool is_index) {
+    if (!tensor.defined() || !(tensor.is_cuda() || tensor.is_cpu())) return;
+    bool written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    if (tensor.is_cpu() && ((tensor.dim() == 0 && !written) || is_index)) return;
+    if (!first) first = tensor.device();
+    TORCH_CHECK(*first == tensor.device() || !is_index, "indices should be either on cpu or on the same device as the indexed tensor (", *first, ")");
+    TORCH_CHECK(*first == tensor.device(), "Expected all tensors to be on the same device, but found at least two devices, ", *first,
+                " and ", tensor.device(), "! (when checking argument for argument ", argument.name(), " in method wrapper_CUDA_",
+                schema.name().substr(schema.name().find("::") + 2), ")");
+  };
+  bool indexes = indexing.count(schema.name());
+  if (!indexes && mixes_devices(schema.name())) return;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    if (arguments[i].isTensor())
+      check(arguments[i].toTensor(), argument, false);
+    else if (arguments[i].isTensorList())
+      for (const at::Tensor& each : arguments[i].toTensorVector()) check(each, argument, false);
+    else if (arguments[i].isOptionalTensorList())
+      for (const auto& each : arguments[i].toOptionalTensorVector())
+        if (each) check(*each, argument, indexes);
+  }
+}
+
+// Matrix products of integers: cuBLAS has none.
+void check_types(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
+  static const std::unordered_set<std::string_view> products{"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm",
+                                                              "aten::baddbmm_", "aten::addmv", "aten::addmv_", "aten::_addmm_activation"};
+  if (!products.count(name) || !arguments[0].isTensor()) return;
+  auto type = arguments[0].toTensor().scalar_type();
+  bool batched = name.find("bmm") != std::string::npos, vector = name.find("addmv") != std::string::npos;
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isIntegralType(type, true), '"', batched ? "baddbmm_cuda" : vector ? "addmv_impl_cuda" : "addmm_cuda",
+                              "\" not implemented for '", c10::toString(type), "'");
+}
+
+// CUDA clamps half numbers by bounds of a wider type.
+void widen_bounds(const std::string& name, c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack* stack, size_t first) {
+  if (name.rfind("aten::clamp", 0) != 0 || !arguments[0].isTensor() || arguments[0].toTensor().scalar_type() != at::kHalf) return;
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    if (!arguments[i].isDouble() && !arguments[i].isInt()) continue;
+    double bound = arguments[i].isDouble() ? arguments[i].toDouble() : double(arguments[i].toInt());
+    if (std::abs(bound) > 65504) (*stack)[first + i] = c10::IValue(std::copysign(std::numeric_limits<double>::infinity(), bound));
+  }
+}
+
 std::atomic<uint64_t> operators{0};
 
 void run(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -271,6 +338,12 @@ void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     on_host |= op.hasComputedKernelForDispatchKey(key);
   TORCH_CHECK_NOT_IMPLEMENTED(on_host, schema.name(), " has a kernel for CUDA only: it is not simulated");
   size_t count = schema.arguments().size(), first = stack->size() - count;
+  {
+    c10::ArrayRef<c10::IValue> arguments(stack->data() + first, count);
+    check_devices(schema, arguments);
+    check_types(schema.name(), arguments);
+    widen_bounds(schema.name(), arguments, stack, first);
+  }
   Call call;
   bool to_cpu = false, waits = blocks_the_host(schema, c10::ArrayRef<c10::IValue>(stack->data() + first, count));
   std::vector<size_t> generators;
@@ -290,9 +363,12 @@ void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       value = call.down(value);
     }
   }
+  std::vector<std::pair<size_t, at::Generator>> numbers;  // a replay draws further ones
   for (size_t i : generators) {
     c10::IValue& value = (*stack)[i];
-    value = numbers_of(value.isGenerator() ? value.toGenerator() : at::Generator(), call.device);
+    at::Generator given = value.isGenerator() ? value.toGenerator() : at::Generator();
+    if (!given.defined() || given.device().is_cuda()) numbers.emplace_back(i - first, given);
+    value = numbers_of(given, call.device);
   }
   Queue queue = current_queue(call.device);
   if (waits) host_waits(queue);
@@ -326,8 +402,9 @@ void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     }
   }
   if (!in_capture) return;
-  add_node(queue, [op, again, where, results] {
+  add_node(queue, [op, again, where, results, numbers, device = call.device] {
     torch::jit::Stack replayed = again;
+    for (auto& [place, generator] : numbers) replayed[place] = numbers_of(generator, device);
     run(op, &replayed);
     size_t start = replayed.size() - results;
     for (auto& [place, memory] : where) {
@@ -431,6 +508,7 @@ bool dense_alike(const at::Tensor& to, const at::Tensor& from) {  // one memcpy 
 }
 
 void move(const at::Tensor& to, const at::Tensor& from) {
+  ++operators;
   Below below;
   at::Tensor target = to.is_cuda() ? on_cpu(to) : to, source = from.is_cuda() ? on_cpu(from) : from;
   target.copy_(source);
@@ -524,6 +602,20 @@ at::Tensor nonzero(const at::Tensor& self) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, CUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
+
+// Structured operators: a default would allocate their results and call `out=`, where CUDA has one kernel, as the CPU.
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    auto op = dispatcher.findSchema(name);
+    if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+        !op->hasKernelForDispatchKey(c10::DispatchKey::CPU))
+      continue;
+    std::string text = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
+    library.impl(text.c_str(), torch::CppFunction::makeFromBoxedFunction<&kernel>());
+  }
+}
 
 TORCH_LIBRARY_IMPL(_, SparseCUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
 TORCH_LIBRARY_IMPL(_, SparseCsrCUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }

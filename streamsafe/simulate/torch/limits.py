@@ -1,15 +1,9 @@
-"""What the simulated device does not have, and how much memory it says it has."""
+"""What the simulated device does not have."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any, NoReturn
-
-from streamsafe.simulate.torch.device import Device
-
-MEMORY = 8 << 30
-"""Bytes that a device says it has."""
 
 
 class NotSimulated(NotImplementedError):
@@ -23,10 +17,3 @@ def refuse(name: str) -> Callable[..., NoReturn]:
         raise NotSimulated(f"{name} is not simulated")
 
     return refused
-
-
-def numbers(device: Device, index: int) -> list[int]:
-    """Bytes allocated, the most there were, bytes reserved, the most, allocations and frees of a device."""
-    six = (ctypes.c_int64 * 6)()
-    device.memory(index, six)
-    return list(six)

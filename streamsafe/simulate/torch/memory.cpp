@@ -4,18 +4,24 @@
 #include "device.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/util/Exception.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <random>
 
 namespace simulated {
 
@@ -44,6 +50,8 @@ struct Block {
   Queue queue;
   Pool* pool;
   bool taken = false;
+  size_t requested = 0;
+  uint64_t made = 0;  // its entry of the history
   Block *before = nullptr, *after = nullptr;  // in its segment
   std::set<uintptr_t> used_on;
 };
@@ -56,6 +64,7 @@ struct BySize {
 
 struct Pool {
   bool small;
+  PoolId id{0, 0};
   std::set<Block*, BySize> free;
 };
 
@@ -70,9 +79,58 @@ auto& pending = forever<std::vector<Block*>>();  // freed, and recorded on other
 auto& returned = forever<std::map<size_t, std::vector<uintptr_t>>>();   // segments given back to the driver: still mapped, for old graphs
 auto& routed = forever<std::map<DeviceIndex, std::vector<std::pair<PoolId, uint64_t>>>>();  // use_mem_pool(): pool, thread (0: any)
 
-struct Numbers {
-  int64_t allocated = 0, most_allocated = 0, reserved = 0, most_reserved = 0, allocations = 0, frees = 0;
-} numbers[MOST_DEVICES];
+// What torch.cuda.memory_stats() tells, in its order; each for all blocks, those of small pools, those of large ones.
+enum Kind { Allocation, Segment, Active, Split, AllocatedBytes, ReservedBytes, ActiveBytes, SplitBytes, RequestedBytes, KINDS };
+struct Stat {
+  int64_t current = 0, peak = 0, allocated = 0, freed = 0;
+};
+struct Counts {
+  Stat stats[KINDS][3];
+  int64_t retries = 0, out_of_memory = 0, driver_allocations = 0, driver_frees = 0;
+  double fraction = 1;
+} counts[MOST_DEVICES];
+size_t capacity = size_t(8) << 30;
+
+void count(const Block& block, Kind kind, int64_t by) {
+  for (int which : {0, block.pool->small ? 1 : 2}) {
+    Stat& stat = counts[block.queue.first].stats[kind][which];
+    stat.current += by;
+    stat.peak = std::max(stat.peak, stat.current);
+    (by > 0 ? stat.allocated : stat.freed) += by > 0 ? by : -by;
+  }
+}
+void count_split(const Block& block, int by) {
+  if (block.before == nullptr && block.after == nullptr) return;
+  count(block, Split, by);
+  count(block, SplitBytes, by * int64_t(block.size));
+}
+
+// The history of torch.cuda.memory._record_memory_history(): entries by number; frames are the listener's.
+struct Entry {
+  int64_t number, action, device, address, size, stream, microseconds;
+};
+enum Action { Allocated, FreeRequested, FreeCompleted, SegmentAllocated, SegmentFreed, OutOfMemory };
+bool history = false;
+size_t most_entries = 0;
+int64_t next_entry = 1;
+auto& entries = forever<std::deque<Entry>>();
+void (*listener)(int64_t first, int64_t last) = nullptr;
+
+int64_t note(Action action, DeviceIndex device, uintptr_t address, size_t size, uintptr_t stream) {
+  if (!history) return 0;
+  auto time = std::chrono::system_clock::now().time_since_epoch();
+  entries.push_back({next_entry, action, device, int64_t(address), int64_t(size), int64_t(stream),
+                     std::chrono::duration_cast<std::chrono::microseconds>(time).count()});
+  while (entries.size() > most_entries) entries.pop_front();
+  return next_entry++;
+}
+int64_t note(Action action, const Block& block) {
+  return note(action, block.queue.first, block.address, block.size, block.queue.second);
+}
+
+// A forked child of a process that has used CUDA cannot use it.
+bool touched = false, forked = false;
+[[maybe_unused]] const int watches_forks = pthread_atfork(nullptr, nullptr, [] { forked = touched; });
 
 uint64_t this_thread() { return uint64_t(pthread_self()); }
 
@@ -90,6 +148,7 @@ void tell(const Block& block, uintptr_t stream, What what) {
 Block* merged(Block* block) {
   for (Block* other : {block->before, block->after}) {
     if (other == nullptr || other->taken || other->pool == nullptr || !other->pool->free.erase(other)) continue;
+    count_split(*other, -1);
     Block *first = other == block->before ? other : block, *second = other == block->before ? block : other;
     first->size += second->size;
     first->after = second->after;
@@ -101,10 +160,15 @@ Block* merged(Block* block) {
 }
 
 void make_free(Block* block) {
+  count(*block, Active, -1);
+  count(*block, ActiveBytes, -int64_t(block->size));
+  count(*block, RequestedBytes, -int64_t(block->requested));
+  note(FreeCompleted, *block);
   block->taken = false;
   block->used_on.clear();
   Pool* pool = block->pool;
   block = merged(block);
+  count_split(*block, 1);
   pool->free.insert(block);
 }
 
@@ -120,19 +184,32 @@ uintptr_t segment(size_t size, DeviceIndex device) {
   }
   constexpr size_t unit = 2 << 20;  // as cudaMalloc aligns segments
   void* mapped = mmap(nullptr, size + unit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  TORCH_CHECK(mapped != MAP_FAILED, "CUDA out of memory. Tried to allocate ", size, " bytes on the simulated device.");
+  if (mapped == MAP_FAILED) return 0;
   uintptr_t address = round_up(reinterpret_cast<uintptr_t>(mapped), unit);
   segments[address] = {size, device};
   return address;
 }
 
+void return_segments(DeviceIndex device);
+
+bool fits(size_t whole, DeviceIndex device) {
+  size_t reserved = size_t(counts[device].stats[ReservedBytes][0].current);
+  return reserved + whole <= size_t(double(capacity) * counts[device].fraction);
+}
+
+// A block, or null where the device has no memory for it: nothing is asked of the host then.
 Block* take(size_t wanted, DeviceIndex device) {
   for (Block* block : pending) make_free(block);  // their streams have done everything
   pending.clear();
+  if (wanted > capacity) {
+    ++counts[device].out_of_memory;
+    return nullptr;
+  }
   size_t size = std::max(round_up(wanted, ROUND), ROUND);
   Queue queue = current_queue(device);
   PoolId id = pool_id(device, queue);
   Pools& both = pools[{device, id}];
+  both.small.id = both.large.id = id;
   Pool& pool = size <= SMALL ? both.small : both.large;
   Block least{0, size, queue, &pool};
   auto found = pool.free.lower_bound(&least);
@@ -140,11 +217,24 @@ Block* take(size_t wanted, DeviceIndex device) {
   if (found != pool.free.end() && (*found)->queue == queue) {
     block = *found;
     pool.free.erase(found);
+    count_split(*block, -1);
   } else {
     size_t whole = size <= SMALL ? SMALL_SEGMENT : size < OWN_SEGMENT ? LARGE_SEGMENT : round_up(size, SMALL_SEGMENT);
-    block = new Block{segment(whole, device), whole, queue, &pool};
-    numbers[device].reserved += int64_t(whole);
-    numbers[device].most_reserved = std::max(numbers[device].most_reserved, numbers[device].reserved);
+    if (!fits(whole, device)) {
+      ++counts[device].retries;
+      return_segments(device);
+    }
+    uintptr_t address = fits(whole, device) ? segment(whole, device) : 0;
+    if (address == 0) {
+      ++counts[device].out_of_memory;
+      note(OutOfMemory, device, capacity, wanted, queue.second);
+      return nullptr;
+    }
+    block = new Block{address, whole, queue, &pool};
+    ++counts[device].driver_allocations;
+    count(*block, Segment, 1);
+    count(*block, ReservedBytes, int64_t(whole));
+    note(SegmentAllocated, *block);
   }
   size_t rest = block->size - size;
   if (pool.small ? rest >= ROUND : rest > SMALL) {
@@ -155,26 +245,29 @@ Block* take(size_t wanted, DeviceIndex device) {
     block->after = remainder;
     block->size = size;
     pool.free.insert(remainder);
+    count_split(*remainder, 1);
   }
   block->taken = true;
+  block->requested = wanted;
   taken[block->address] = block;
-  auto& count = numbers[device];
-  count.allocated += int64_t(block->size);
-  count.most_allocated = std::max(count.most_allocated, count.allocated);
-  ++count.allocations;
+  for (Kind kind : {Allocation, Active}) count(*block, kind, 1);
+  for (Kind kind : {AllocatedBytes, ActiveBytes}) count(*block, kind, int64_t(block->size));
+  count(*block, RequestedBytes, int64_t(wanted));
+  block->made = uint64_t(note(Allocated, *block));
   if (Capture* capture = capture_of(queue)) capture->allocated[block->address] = block->size;
   return block;
 }
 
 void give_back(void* address) {
-  if (address == nullptr) return;
+  if (address == nullptr || forked) return;
   Locked locked(lock());
   auto found = taken.find(reinterpret_cast<uintptr_t>(address));
   if (found == taken.end()) return;
   Block* block = found->second;
   taken.erase(found);
-  numbers[block->queue.first].allocated -= int64_t(block->size);
-  ++numbers[block->queue.first].frees;
+  count(*block, Allocation, -1);
+  count(*block, AllocatedBytes, -int64_t(block->size));
+  note(FreeRequested, *block);
   tell(*block, block->queue.second, GivenBack);
   if (block->used_on.empty())
     make_free(block);
@@ -188,9 +281,16 @@ void trace_memory(void* address, void (c10::impl::PyInterpreterVTable::*callback
   if (interpreter != nullptr && address != nullptr) ((**interpreter).*callback)(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
 }
 
+// Tells the listener of entries since a number; with no lock held, as above.
+void tell_history(int64_t first) {
+  if (history && listener != nullptr && next_entry > first) listener(first, next_entry - 1);
+}
+
 void release(void* address) {
   trace_memory(address, &c10::impl::PyInterpreterVTable::trace_gpu_memory_deallocation);
+  int64_t first = next_entry;
   give_back(address);
+  tell_history(first);
 }
 
 void return_free_segments(Pool& pool) {
@@ -202,16 +302,30 @@ void return_free_segments(Pool& pool) {
     }
     entry = pool.free.erase(entry);
     tell(*block, block->queue.second, ToDriver);
-    numbers[block->queue.first].reserved -= int64_t(block->size);
+    note(SegmentFreed, *block);
+    ++counts[block->queue.first].driver_frees;
+    count(*block, Segment, -1);
+    count(*block, ReservedBytes, -int64_t(block->size));
     returned[block->size].push_back(block->address);
+    madvise(reinterpret_cast<void*>(block->address), block->size, MADV_DONTNEED);  // the host has its memory back
     delete block;
+  }
+}
+
+void return_segments(DeviceIndex device) {  // -1: of all devices
+  for (auto& [key, both] : pools) {
+    if ((device >= 0 && key.first != device) || (key.second != PoolId{0, 0} && both.users > 0)) continue;
+    return_free_segments(both.small);
+    return_free_segments(both.large);
   }
 }
 
 struct DeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
+    int64_t first = next_entry;
     void* address = allocate_bytes(size, current_device());
     trace_memory(address, &c10::impl::PyInterpreterVTable::trace_gpu_memory_allocation);
+    tell_history(first);
     return {address, address, &release, c10::Device(c10::kCUDA, current_device())};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -285,20 +399,69 @@ PinnedAllocator pinned_allocator;
 
 }  // namespace
 
+// -- no memory left -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+using OutOfMemoryObserver = void (*)(int device, int64_t size, int64_t total, int64_t free);
+auto& out_of_memory_observers = forever<std::vector<OutOfMemoryObserver>>();
+
+std::string sized(double bytes) {
+  const char* unit = "bytes";
+  for (const char* larger : {"KiB", "MiB", "GiB"}) {
+    if (bytes < 1024) break;
+    bytes /= 1024;
+    unit = larger;
+  }
+  char text[64];
+  std::snprintf(text, sizeof text, *unit == 'b' ? "%.0f %s" : "%.2f %s", bytes, unit);
+  return text;
+}
+
+[[noreturn]] void out_of_memory(size_t size, DeviceIndex device) {
+  size_t reserved, allocated;
+  std::vector<OutOfMemoryObserver> observers;
+  {
+    Locked locked(lock());
+    reserved = size_t(counts[device].stats[ReservedBytes][0].current);
+    allocated = size_t(counts[device].stats[AllocatedBytes][0].current);
+    observers = out_of_memory_observers;
+  }
+  size_t free = capacity > reserved ? capacity - reserved : 0;
+  for (auto observer : observers) observer(device, int64_t(size), int64_t(capacity), int64_t(free));
+  double fraction = counts[device].fraction;
+  std::string allowed = fraction < 1 ? sized(double(capacity) * fraction) + " allowed; " : "";
+  TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", sized(double(size)), ". GPU ", int(device),
+                   " has a total capacity of ", sized(double(capacity)), " of which ", sized(double(free)), " is free. ", allowed,
+                   "Of the allocated memory ", sized(double(allocated)), " is allocated by PyTorch, and ", sized(double(reserved - allocated)),
+                   " is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+                   "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for Memory Management  "
+                   "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)");
+}
+
+}  // namespace
+
 void* allocate_bytes(size_t size, DeviceIndex device) {
   if (size == 0) return nullptr;
-  Locked locked(lock());
-  Block* block = take(size, device);
-  auto* address = reinterpret_cast<void*>(block->address);
-  try {
-    tell(*block, block->queue.second, HandedOut);
-  } catch (...) {
-    taken.erase(block->address);
-    numbers[device].allocated -= int64_t(block->size);
-    make_free(block);
-    throw;
+  TORCH_CHECK(!forked, "CUDA error: initialization error");
+  touched = true;
+  {
+    Locked locked(lock());
+    if (Block* block = take(size, device)) {
+      auto* address = reinterpret_cast<void*>(block->address);
+      try {
+        tell(*block, block->queue.second, HandedOut);
+      } catch (...) {
+        taken.erase(block->address);
+        count(*block, Allocation, -1);
+        count(*block, AllocatedBytes, -int64_t(block->size));
+        make_free(block);
+        throw;
+      }
+      return address;
+    }
   }
-  return address;
+  out_of_memory(size, device);
 }
 
 void record_on_queue(void* address, Queue queue) {
@@ -328,31 +491,63 @@ void use_pinned(const c10::DataPtr& memory, const void* address, Queue queue) {
 void zero_and_restore(Capture& capture) {
   for (auto& [address, size] : capture.allocated) std::memset(reinterpret_cast<void*>(address), 0, size);
   for (auto& [address, bytes] : capture.before) std::memcpy(address, bytes.data(), bytes.size());
+  for (auto& [numbers, offset] : capture.offsets) numbers->offset = offset;
 }
 
 // -- generators -----------------------------------------------------------------------------------------------------------
 
-// A CUDA generator: numbers come from a CPU generator inside.
+// A CUDA generator: a seed and an offset, which each operator moves on. The numbers come from a CPU generator made of both.
 struct DeviceGenerator final : c10::GeneratorImpl {
-  at::Generator inner;
+  std::shared_ptr<Numbers> numbers = std::make_shared<Numbers>();
 
-  DeviceGenerator(DeviceIndex device, at::Generator numbers)
-      : GeneratorImpl(c10::Device(c10::kCUDA, device), c10::DispatchKeySet(c10::DispatchKey::CUDA)), inner(std::move(numbers)) {}
-  void set_current_seed(uint64_t seed) override { inner.set_current_seed(seed); }
-  void set_offset(uint64_t) override {}
-  uint64_t get_offset() const override { return 0; }
-  uint64_t current_seed() const override { return inner.current_seed(); }
-  uint64_t seed() override { return inner.seed(); }
-  void set_state(const c10::TensorImpl& state) override { inner.unsafeGetGeneratorImpl()->set_state(state); }
-  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return inner.unsafeGetGeneratorImpl()->get_state(); }
-  DeviceGenerator* clone_impl() const override { return new DeviceGenerator(device().index(), inner.clone()); }
+  explicit DeviceGenerator(DeviceIndex device)
+      : GeneratorImpl(c10::Device(c10::kCUDA, device), c10::DispatchKeySet(c10::DispatchKey::CUDA)) {}
+  void set_current_seed(uint64_t seed) override { *numbers = {seed, 0}; }
+  void set_offset(uint64_t offset) override {
+    TORCH_CHECK(offset % 4 == 0, "offset must be a multiple of 4");
+    numbers->offset = offset;
+  }
+  uint64_t get_offset() const override { return numbers->offset; }
+  uint64_t current_seed() const override { return numbers->seed; }
+  uint64_t seed() override {
+    std::random_device random;
+    set_current_seed((uint64_t(random()) << 32 | random()) & 0x1FFFFFFFFFFFFF);
+    return numbers->seed;
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    TORCH_CHECK_TYPE(state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.device_type() == c10::kCPU, "RNG state must be a torch.ByteTensor");
+    TORCH_CHECK(state.numel() == sizeof(Numbers) || state.numel() == sizeof(uint64_t), "RNG state is wrong size");
+    Numbers read;
+    std::memcpy(&read, state.data(), size_t(state.numel()));
+    *numbers = read;
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    at::Tensor state = at::detail::empty_cpu({int64_t(sizeof(Numbers))}, at::kByte);
+    std::memcpy(state.mutable_data_ptr(), numbers.get(), sizeof(Numbers));
+    return state.getIntrusivePtr();
+  }
+  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
+    auto* other = dynamic_cast<DeviceGenerator*>(state.get());
+    TORCH_CHECK(other != nullptr, "Expected a CUDA generator");
+    numbers = other->numbers;
+  }
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    auto made = c10::make_intrusive<DeviceGenerator>(device().index());
+    made->numbers = numbers;
+    return made;
+  }
+  DeviceGenerator* clone_impl() const override {
+    auto* made = new DeviceGenerator(device().index());
+    *made->numbers = *numbers;
+    return made;
+  }
 };
 
 namespace {
 
 // A generator of "cuda" has no index, as in the CUDA build.
 at::Generator make_generator(DeviceIndex device) {
-  return at::make_generator<DeviceGenerator>(device, at::detail::createCPUGenerator());
+  return at::make_generator<DeviceGenerator>(device);
 }
 
 at::Generator& default_generator(DeviceIndex device) {
@@ -408,7 +603,12 @@ at::Generator numbers_of(const at::Generator& generator, DeviceIndex device) {
   bool known = capture == nullptr || !generator.defined() || capture->generators.count(ours) ||
                ours == default_generator(device).unsafeGetGeneratorImpl();
   TORCH_CHECK(known, "Attempt to increase offset for a CUDA generator not in capture mode.");
-  return ours->inner;
+  Numbers& numbers = *ours->numbers;
+  if (capture != nullptr) capture->offsets.emplace(ours->numbers, numbers.offset);
+  uint64_t mixed = numbers.seed + numbers.offset * 0x9E3779B97F4A7C15;  // as SplitMix64
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9;
+  numbers.offset += 4;
+  return at::detail::createCPUGenerator(mixed ^ (mixed >> 27));
 }
 
 }  // namespace simulated
@@ -427,26 +627,91 @@ EXPORTED void streamsafe_simulated_use_default_generator(int device, void* gener
       c10::intrusive_ptr<c10::GeneratorImpl>::reclaim_copy(static_cast<c10::GeneratorImpl*>(generator)));
 }
 
-EXPORTED void streamsafe_simulated_memory(int device, int64_t* six) {
+EXPORTED void streamsafe_simulated_set_capacity(size_t bytes) { capacity = bytes; }
+EXPORTED void streamsafe_simulated_set_fraction(int device, double fraction) { counts[device].fraction = fraction; }
+EXPORTED double streamsafe_simulated_fraction(int device) { return counts[device].fraction; }
+EXPORTED int streamsafe_simulated_forked() { return forked; }
+EXPORTED void streamsafe_simulated_touch() { touched = true; }
+
+// KINDS * 3 * 4 numbers of stats, then four more.
+EXPORTED void streamsafe_simulated_memory(int device, int64_t* numbers) {
   Locked locked(lock());
-  auto& count = numbers[device];
-  int64_t all[] = {count.allocated, count.most_allocated, count.reserved, count.most_reserved, count.allocations, count.frees};
-  std::copy(std::begin(all), std::end(all), six);
+  Counts& of = counts[device];
+  for (auto& kind : of.stats)
+    for (Stat& stat : kind)
+      for (int64_t each : {stat.current, stat.peak, stat.allocated, stat.freed}) *numbers++ = each;
+  for (int64_t each : {of.retries, of.out_of_memory, of.driver_allocations, of.driver_frees}) *numbers++ = each;
 }
 EXPORTED void streamsafe_simulated_reset_peak(int device) {
   Locked locked(lock());
-  numbers[device].most_allocated = numbers[device].allocated;
-  numbers[device].most_reserved = numbers[device].reserved;
+  for (auto& kind : counts[device].stats)
+    for (Stat& stat : kind) stat.peak = stat.current;
+}
+EXPORTED void streamsafe_simulated_reset_accumulated(int device) {
+  Locked locked(lock());
+  Counts& of = counts[device];
+  for (auto& kind : of.stats)
+    for (Stat& stat : kind) stat.allocated = stat.freed = 0;
+  of.retries = of.out_of_memory = of.driver_allocations = of.driver_frees = 0;
 }
 EXPORTED void streamsafe_simulated_empty_cache() {
   Locked locked(lock());
   for (Block* block : pending) make_free(block);
   pending.clear();
-  for (auto& [key, both] : pools) {
-    if (key.second != PoolId{0, 0} && both.users > 0) continue;
-    return_free_segments(both.small);
-    return_free_segments(both.large);
-  }
+  return_segments(-1);
+}
+EXPORTED void streamsafe_simulated_observe_out_of_memory(void* callback) {
+  Locked locked(lock());
+  out_of_memory_observers.push_back(reinterpret_cast<OutOfMemoryObserver>(callback));
+}
+
+// The blocks of all segments, each in the order of its addresses: eleven numbers a block. The caller's until its next call.
+EXPORTED int64_t streamsafe_simulated_blocks(const int64_t** rows) {
+  thread_local std::vector<int64_t> found;
+  found.clear();
+  Locked locked(lock());
+  std::set<Block*> heads;
+  auto add = [&](Block* block) {
+    while (block->before != nullptr) block = block->before;
+    heads.insert(block);
+  };
+  for (auto& [address, block] : taken) add(block);
+  for (Block* block : pending) add(block);
+  for (auto& [key, both] : pools)
+    for (Pool* pool : {&both.small, &both.large})
+      for (Block* block : pool->free) add(block);
+  for (Block* head : heads)
+    for (Block* block = head; block != nullptr; block = block->after) {
+      int64_t state = block->taken ? (taken.count(block->address) && taken[block->address] == block ? 1 : 2) : 0;
+      for (int64_t each : {int64_t(head->address), int64_t(block->queue.first), int64_t(block->queue.second), int64_t(block->pool->id.first),
+                           int64_t(block->pool->id.second), int64_t(block->pool->small), int64_t(block->address), int64_t(block->size),
+                           int64_t(block->requested), state, int64_t(block->made)})
+        found.push_back(each);
+    }
+  *rows = found.data();
+  return int64_t(found.size() / 11);
+}
+
+EXPORTED void streamsafe_simulated_record_history(int on, size_t most, void* callback) {
+  Locked locked(lock());
+  history = on != 0;
+  most_entries = most;
+  listener = reinterpret_cast<void (*)(int64_t, int64_t)>(callback);
+}
+EXPORTED void streamsafe_simulated_clear_history() {
+  Locked locked(lock());
+  entries.clear();
+}
+// Seven numbers an entry, the oldest first. The caller's until its next call.
+EXPORTED int64_t streamsafe_simulated_history(const int64_t** rows) {
+  thread_local std::vector<int64_t> found;
+  found.clear();
+  Locked locked(lock());
+  for (Entry& entry : entries)
+    for (int64_t each : {entry.number, entry.action, entry.device, entry.address, entry.size, entry.stream, entry.microseconds})
+      found.push_back(each);
+  *rows = found.data();
+  return int64_t(entries.size());
 }
 // The segment that holds an address: its device, or -1.
 EXPORTED int streamsafe_simulated_segment(uintptr_t address, uintptr_t* start, size_t* size) {
@@ -460,12 +725,8 @@ EXPORTED int streamsafe_simulated_segment(uintptr_t address, uintptr_t* start, s
   return found->second.second;
 }
 
-EXPORTED void* streamsafe_simulated_allocate(size_t size, int device) {
-  try {
-    return allocate_bytes(size, DeviceIndex(device));
-  } catch (...) {
-    return nullptr;
-  }
+EXPORTED const char* streamsafe_simulated_allocate(size_t size, int device, void** address) {
+  return attempt([&] { *address = allocate_bytes(size, DeviceIndex(device)); });
 }
 EXPORTED void streamsafe_simulated_free(void* address) { give_back(address); }
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 import types
 from enum import IntEnum
 from typing import Any
 
+from streamsafe.simulate.torch.comm import comm
 from streamsafe.simulate.torch.device import Device
-from streamsafe.simulate.torch.graphs import graphs, memory
-from streamsafe.simulate.torch.limits import MEMORY, numbers, refuse
+from streamsafe.simulate.torch.graphs import graphs
+from streamsafe.simulate.torch.legacy import legacy_types
+from streamsafe.simulate.torch.limits import refuse
+from streamsafe.simulate.torch.memory import memory, reserved
+from streamsafe.simulate.torch.properties import COMPILED_VERSION, Properties, architectures, versions
+from streamsafe.simulate.torch.surface import surface
 
 CUDA = 1  # c10::DeviceType
-CAPABILITY = (8, 0)
+CLOCK = 1.41
+"""Cycles of a device in a nanosecond: what ``torch.cuda._sleep`` counts."""
 
 
 def complete(core: Any, device: Device) -> None:
@@ -27,6 +34,9 @@ def complete(core: Any, device: Device) -> None:
     devices(core, device)
     graphs(core, device)
     memory(core, device)
+    surface(core)
+    comm(core)
+    versions(core)
     core._has_cuda = True
 
 
@@ -96,7 +106,9 @@ def streams(core: Any, device: Device) -> None:
                 raise ValueError("Both events must be created with argument 'enable_timing=True'.")
             if not (self.event_id and end.event_id):
                 raise ValueError("Both events must be recorded before calculating elapsed time.")
-            return float(device.elapsed_time(self.event_id, end.event_id))
+            milliseconds = ctypes.c_double()
+            device.attempt("elapsed_time", self.event_id, end.event_id, ctypes.byref(milliseconds))
+            return milliseconds.value
 
         from_ipc_handle = classmethod(refuse("Event.from_ipc_handle"))
         ipc_handle = refuse("Event.ipc_handle")
@@ -120,7 +132,7 @@ def streams(core: Any, device: Device) -> None:
     core._cuda_getStreamFromExternal = lambda pointer, index: stream_of(index, pointer)
     core._cuda_getCurrentRawStream = lambda index: int(device.handle(index, current(index)[0]))
     core._cuda_setStream = set_stream
-    core._cuda_sleep = lambda cycles: None
+    core._cuda_sleep = lambda cycles: device.sleep(core._accelerator_getDeviceIndex(), int(cycles / CLOCK))
     core._cuda_isCurrentStreamCapturing = lambda: bool(
         device.is_capturing(core._accelerator_getDeviceIndex())
     )
@@ -129,32 +141,16 @@ def streams(core: Any, device: Device) -> None:
 # -- devices ---------------------------------------------------------------------------------------------------------
 
 
-class Properties:
-    """What ``torch.cuda.get_device_properties`` returns."""
-
-    name = "streamsafe simulated device"
-    major, minor = CAPABILITY
-    total_memory = MEMORY
-    multi_processor_count = 108
-    is_integrated = is_multi_gpu_board = 0
-    max_threads_per_multi_processor = 2048
-    warp_size = 32
-    L2_cache_size = 40 << 20
-    shared_memory_per_block = 49152
-    shared_memory_per_block_optin = 166912
-    shared_memory_per_multiprocessor = 167936
-    regs_per_multiprocessor = 65536
-    gcnArchName = uuid = ""
-    pci_bus_id = pci_device_id = pci_domain_id = 0
-
-    def __repr__(self) -> str:
-        return f"_CudaDeviceProperties(name={self.name!r}, major={self.major}, minor={self.minor})"
-
-
 class Error(IntEnum):
     """``cudaError_t``, as far as ``torch.cuda.check_error`` needs it."""
 
     success = 0
+    invalidValue = 1
+    memoryAllocation = 2
+    notReady = 600
+
+
+_ERRORS = {0: "no error", 1: "invalid argument", 2: "out of memory", 600: "device not ready"}
 
 
 def runtime_library(core: Any, device: Device) -> types.ModuleType:
@@ -180,16 +176,24 @@ def runtime_library(core: Any, device: Device) -> types.ModuleType:
 
     members.update(
         cudaError=Error,
-        cudaGetErrorString=lambda error: "no error" if error == 0 else f"error {int(error)}",
+        cudaGetErrorString=lambda error: _ERRORS.get(int(error), f"error {int(error)}"),
         cudaStreamCreate=create,
         cudaStreamDestroy=destroy,
         cudaHostRegister=register,
         cudaHostUnregister=unregister,
-        cudaMemGetInfo=lambda index: (MEMORY - numbers(device, index)[2], MEMORY),
+        cudaMemGetInfo=lambda index: (
+            device.hardware.memory - reserved(device, index),
+            device.hardware.memory,
+        ),
         cudaProfilerStart=lambda: Error.success,
         cudaProfilerStop=lambda: Error.success,
     )
     return module
+
+
+_REQUIRES_INITIALIZATION = "_ZN5torch5utils24set_requires_device_initEN3c1010DeviceTypeEb"
+"""``torch::utils::set_requires_device_init``, which a CUDA build calls in a forked child."""
+_DEBUG = ("default", "warn", "error")
 
 
 def devices(core: Any, device: Device) -> None:
@@ -202,10 +206,20 @@ def devices(core: Any, device: Device) -> None:
             made.append(generator)
         cuda = torch.cuda
         cuda.default_generators = tuple(made)
-        cuda._get_device_properties = lambda index: Properties()
+        found = [Properties(index, device.hardware) for index in range(device.device_count())]
+        cuda._get_device_properties = lambda index: found[index]
         cuda.has_magma = False
         cuda.has_half = True
         storages(torch, device)
+        legacy_types(torch)
+        device.touch()
+
+    def in_child() -> None:
+        """In a forked child, torch asks again whether there is CUDA, and is told that it cannot be used."""
+        if device.forked():
+            ctypes.CDLL(None)[_REQUIRES_INITIALIZATION](CUDA, True)
+
+    os.register_at_fork(after_in_child=in_child)
 
     def synchronize() -> None:
         core._accelerator_synchronizeDevice(core._accelerator_getDeviceIndex())
@@ -217,6 +231,11 @@ def devices(core: Any, device: Device) -> None:
         return before
 
     debug = [0]
+
+    def set_debug(mode: int | str) -> None:
+        debug[0] = mode if isinstance(mode, int) else _DEBUG.index(mode)
+        device.sync_debug(debug[0])
+
     nvtx = types.ModuleType("torch._C._nvtx")
     for name in ("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA", "deviceRangeStart"):
         setattr(nvtx, name, lambda *_: 0)
@@ -229,17 +248,15 @@ def devices(core: Any, device: Device) -> None:
         "_cuda_maybeExchangeDevice": lambda index: exchange(index),  # dynamo tells the two functions apart
         "_cuda_synchronize": synchronize,
         "_cuda_canDeviceAccessPeer": lambda one, other: one != other,
-        "_cuda_getArchFlags": lambda: "",
-        "_cuda_isInBadFork": lambda: False,
+        "_cuda_getArchFlags": lambda: architectures(device.hardware),
+        "_cuda_isInBadFork": lambda: bool(device.forked()),
         "_cuda_ipc_collect": lambda: None,
-        "_cuda_getCompiledVersion": lambda: 0,
-        "_cuda_set_sync_debug_mode": lambda mode: debug.__setitem__(0, mode),
+        "_cuda_getCompiledVersion": lambda: COMPILED_VERSION,
+        "_cuda_set_sync_debug_mode": set_debug,
         "_cuda_get_sync_debug_mode": lambda: debug[0],
         "_CudaDeviceProperties": Properties,
         "_cudart": runtime_library(core, device),
         "_nvtx": nvtx,
-        "_cuda_jiterator_compile_and_launch_kernel": refuse("torch.cuda.jiterator"),
-        "_cuda_getCurrentBlasHandle": refuse("the cuBLAS handle"),
     }
     for name, value in values.items():
         setattr(core, name, value)

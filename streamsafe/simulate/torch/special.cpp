@@ -1,8 +1,11 @@
-// What torch calls for CUDA tensors only: the gates of recurrent cells, written
-// with operators that every device has.
+// What torch calls for CUDA tensors only, written with operators that every device has: the gates of recurrent cells,
+// dropout with the device's generator, and the parts of a batch norm that several processes share.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
@@ -55,6 +58,80 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_
   return {gx, gh, grad * update, has_bias ? gx.sum(0) : at::Tensor(), has_bias ? gh.sum(0) : at::Tensor()};
 }
 
+std::tuple<at::Tensor, at::Tensor> dropout(const at::Tensor& input, double p, std::optional<bool> train) {
+  auto flags = input.options().dtype(at::kBool);
+  if (!train.value_or(true)) return {input.clone(), at::ones_like(input, flags)};
+  auto mask = at::empty_like(input, flags).bernoulli_(1 - p);
+  return {input * mask * (p == 1 ? 0 : 1 / (1 - p)), mask};
+}
+
+// -- batch norm over the dimensions but the second; statistics are float or wider ------------------------------------------
+
+std::vector<int64_t> others(const at::Tensor& input) {
+  std::vector<int64_t> found{0};
+  for (int64_t i = 2; i < input.dim(); ++i) found.push_back(i);
+  return found;
+}
+at::Tensor wide(const at::Tensor& tensor) { return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat); }
+at::Tensor along(const at::Tensor& of_channels, const at::Tensor& input) {
+  std::vector<int64_t> shape(size_t(input.dim()), 1);
+  shape[1] = input.size(1);
+  return wide(of_channels).reshape(shape);
+}
+
+std::tuple<at::Tensor, at::Tensor> norm_stats(const at::Tensor& input, double eps) {
+  auto [variance, mean] = at::var_mean(wide(input), others(input), false);
+  return {mean, (variance + eps).rsqrt()};
+}
+
+at::Tensor norm_elements(const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
+                         const at::Tensor& mean, const at::Tensor& invstd, double) {
+  auto made = (wide(input) - along(mean, input)) * along(invstd, input);
+  if (weight && weight->defined()) made = made * along(*weight, input);
+  if (bias && bias->defined()) made = made + along(*bias, input);
+  return made.to(input.scalar_type());
+}
+
+std::tuple<at::Tensor, at::Tensor> norm_gather_counts(const at::Tensor& input, const at::Tensor& mean, const at::Tensor& invstd,
+                                                      const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var,
+                                                      double momentum, double eps, const at::Tensor& counts) {
+  auto weight = wide(counts).reshape({-1, 1});
+  auto total = weight.sum();
+  auto means = wide(mean).reshape({weight.size(0), -1});
+  auto variances = wide(invstd).reshape({weight.size(0), -1}).pow(-2) - eps;
+  auto all = (means * weight).sum(0) / total;
+  auto variance = ((variances + (means - all).pow(2)) * weight).sum(0) / total;
+  if (running_mean && running_mean->defined()) running_mean->mul_(1 - momentum).add_(all.to(running_mean->scalar_type()), momentum);
+  if (running_var && running_var->defined())
+    running_var->mul_(1 - momentum).add_((variance * total / (total - 1)).to(running_var->scalar_type()), momentum);
+  return {all, (variance + eps).rsqrt()};
+}
+
+std::tuple<at::Tensor, at::Tensor> norm_gather(const at::Tensor& input, const at::Tensor& mean, const at::Tensor& invstd,
+                                               const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var,
+                                               double momentum, double eps, int64_t count) {
+  auto counts = at::ones_like(mean.reshape({mean.size(0), -1}).select(1, 0)) * double(count);
+  return norm_gather_counts(input, mean, invstd, running_mean, running_var, momentum, eps, counts);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> norm_backward_reduce(const at::Tensor& grad, const at::Tensor& input,
+                                                                                const at::Tensor& mean, const at::Tensor& invstd,
+                                                                                const std::optional<at::Tensor>&, bool, bool weight, bool bias) {
+  auto sum = wide(grad).sum(others(input));
+  auto product = (wide(grad) * (wide(input) - along(mean, input))).sum(others(input));
+  return {sum, product, weight ? (product * wide(invstd)).to(input.scalar_type()) : at::Tensor(), bias ? sum.to(input.scalar_type()) : at::Tensor()};
+}
+
+at::Tensor norm_backward_elements(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& mean, const at::Tensor& invstd,
+                                  const std::optional<at::Tensor>& weight, const at::Tensor& sum, const at::Tensor& product, const at::Tensor& counts) {
+  auto total = wide(counts).sum();
+  auto made = wide(grad) - along(sum, input) / total -
+              (wide(input) - along(mean, input)) * along(invstd, input).pow(2) * along(product, input) / total;
+  made = made * along(invstd, input);
+  if (weight && weight->defined()) made = made * along(*weight, input);
+  return made.to(input.scalar_type());
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
@@ -62,4 +139,11 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("_thnn_fused_lstm_cell_backward_impl", lstm_cell_backward);
   library.impl("_thnn_fused_gru_cell", gru_cell);
   library.impl("_thnn_fused_gru_cell_backward", gru_cell_backward);
+  library.impl("native_dropout", dropout);
+  library.impl("batch_norm_stats", norm_stats);
+  library.impl("batch_norm_elemt", norm_elements);
+  library.impl("batch_norm_gather_stats", norm_gather);
+  library.impl("batch_norm_gather_stats_with_counts", norm_gather_counts);
+  library.impl("batch_norm_backward_reduce", norm_backward_reduce);
+  library.impl("batch_norm_backward_elemt", norm_backward_elements);
 }

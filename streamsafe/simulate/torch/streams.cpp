@@ -1,5 +1,6 @@
-// Devices, streams, events and captures. Work is done when it is called, so a queue never has anything pending; what is
-// kept is what CUDA would check: which streams are capturing, what joins them, and which calls are illegal meanwhile.
+// Devices, streams, events and captures. Work is done when it is called, but a queue may be busy for longer: a time that
+// passes when the host waits for it. What is kept beside is what CUDA would check: which streams are capturing, what joins
+// them, and which calls are illegal meanwhile.
 // One unit, though long, as memory.cpp is.
 #include "device.h"
 
@@ -8,6 +9,7 @@
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -44,7 +46,7 @@ Queue queue_of(const c10::Stream& stream) { return {stream.device_index(), handl
 
 struct Event {
   Queue queue{};
-  std::chrono::steady_clock::time_point at;
+  int64_t at = 0;  // when its stream reaches it
   uint64_t capture = 0;  // of the record, when it was made in one
   Capture::Clock clock;
   bool external = false;
@@ -55,6 +57,21 @@ using Nodes = std::vector<std::function<void()>>;
 auto& graphs = forever<std::map<uint64_t, std::shared_ptr<Nodes>>>();  // a launch keeps its own while it runs
 auto& capturing = forever<std::map<Queue, uint64_t>>();
 uint64_t next_capture = 1, next_pool = 1;
+
+// Time of the devices in nanoseconds: the host's, and what the host has skipped by waiting. A queue is busy until then.
+std::atomic<int64_t> skipped{0};
+auto& busy = forever<std::map<Queue, int64_t>>();
+int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count() + skipped; }
+int64_t busy_until(Queue queue) {
+  auto found = busy.find(queue);
+  return found == busy.end() ? 0 : found->second;
+}
+void wait_until(int64_t time) {
+  int64_t left = time - now();
+  if (left > 0) skipped += left;
+}
+
+std::atomic<int> sync_debug{0};  // 1: a call that blocks the host warns, 2: it raises
 thread_local bool external_event = false;
 
 uint64_t this_thread() { return std::hash<std::thread::id>()(std::this_thread::get_id()); }
@@ -124,11 +141,19 @@ void add_node(Queue queue, std::function<void()> node) {
   }
 }
 
+void synchronizing() {
+  if (sync_debug == 0) return;
+  TORCH_CHECK(sync_debug == 1, "called a synchronizing CUDA operation");
+  TORCH_WARN("called a synchronizing CUDA operation");
+}
+
 void host_waits(Queue queue) {
+  synchronizing();
   TRACE(queue.first, stream_synchronization, queue.second);
   Locked locked(lock());
   if (Capture* capture = capture_of(queue)) refuse(capture, NOT_PERMITTED);
   unsafe_call();
+  wait_until(busy_until(queue));
 }
 
 // -- what torch asks of a device type -----------------------------------------------------------------------------------
@@ -175,13 +200,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     Locked locked(lock());
     if (Capture* capture = capture_of(queue_of(stream))) refuse(capture, NOT_PERMITTED);
     unsafe_call();
-    return true;
+    return now() >= busy_until(queue_of(stream));
   }
   void synchronizeStream(const c10::Stream& stream) const override { host_waits(queue_of(stream)); }
   void synchronizeDevice(const DeviceIndex device) const override {
+    synchronizing();
     TRACE(device < 0 ? device_now : device, device_synchronization);
     Locked locked(lock());
     for (auto& [id, capture] : captures) refuse(capture.get(), NOT_PERMITTED);
+    for (auto& [queue, time] : busy)
+      if (queue.first == (device < 0 ? device_now : device)) wait_until(time);
   }
 
   void record(void** handle, const c10::Stream& stream, const DeviceIndex, const c10::EventFlag) const override {
@@ -191,7 +219,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
       if (*handle == nullptr) *handle = new Event;
       Event& event = *static_cast<Event*>(*handle);
       event.queue = queue;
-      event.at = std::chrono::steady_clock::now();
+      event.at = std::max(now(), busy_until(queue));
       event.external = external_event;
       Capture* capture = event.external ? nullptr : capture_of(queue);
       event.capture = capture != nullptr ? capture->id : 0;
@@ -205,6 +233,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     {
       Locked locked(lock());
       join(*static_cast<Event*>(handle), queue);
+      int64_t at = static_cast<Event*>(handle)->at;
+      if (at > now()) busy[queue] = std::max(busy_until(queue), at);
     }
     TRACE(queue.first, event_wait, reinterpret_cast<uintptr_t>(handle), queue.second);
   }
@@ -235,14 +265,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   bool queryEvent(void* handle) const override {
     Locked locked(lock());
-    if (handle != nullptr) ask(*static_cast<Event*>(handle));
-    return true;
+    if (handle == nullptr) return true;
+    ask(*static_cast<Event*>(handle));
+    return now() >= static_cast<Event*>(handle)->at;
   }
   void synchronizeEvent(void* handle) const override {
     if (handle == nullptr) return;
     TRACE(device_now, event_synchronization, reinterpret_cast<uintptr_t>(handle));
     Locked locked(lock());
     ask(*static_cast<Event*>(handle));
+    wait_until(static_cast<Event*>(handle)->at);
   }
   void destroyEvent(void* handle, const DeviceIndex device) const noexcept override {
     if (handle == nullptr) return;
@@ -251,8 +283,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     delete static_cast<Event*>(handle);
   }
   double elapsedTime(void* start, void* end, const DeviceIndex) const override {
-    auto span = static_cast<Event*>(end)->at - static_cast<Event*>(start)->at;
-    return std::chrono::duration<double, std::milli>(span).count();
+    auto *first = static_cast<Event*>(start), *second = static_cast<Event*>(end);
+    TORCH_CHECK(first->queue.first == second->queue.first, "CUDA error: invalid resource handle");
+    TORCH_CHECK(now() >= std::max(first->at, second->at), "CUDA error: device not ready");
+    return double(second->at - first->at) / 1e6;
   }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override;
 };
@@ -299,9 +333,25 @@ EXPORTED int streamsafe_simulated_device_count() { return devices; }
 EXPORTED uintptr_t streamsafe_simulated_handle(int device, int64_t stream) { return handle_of(DeviceIndex(device), stream); }
 EXPORTED void streamsafe_simulated_external_event(int on) { external_event = on != 0; }
 
-EXPORTED double streamsafe_simulated_elapsed_time(uintptr_t start, uintptr_t end) {
-  return Guard().elapsedTime(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end), 0);
+EXPORTED const char* streamsafe_simulated_elapsed_time(uintptr_t start, uintptr_t end, double* milliseconds) {
+  return attempt([&] { *milliseconds = Guard().elapsedTime(reinterpret_cast<void*>(start), reinterpret_cast<void*>(end), 0); });
 }
+
+// torch.cuda._sleep(): the current stream is busy for so long.
+EXPORTED void streamsafe_simulated_sleep(int device, int64_t nanoseconds) {
+  Queue queue = current_queue(DeviceIndex(device));
+  auto sleep = [queue, nanoseconds] {
+    Locked locked(lock());
+    busy[queue] = std::max(now(), busy_until(queue)) + nanoseconds;
+  };
+  Locked locked(lock());
+  if (capture_of(queue) != nullptr)
+    add_node(queue, sleep);
+  else
+    sleep();
+}
+
+EXPORTED void streamsafe_simulated_sync_debug(int mode) { sync_debug = mode; }
 
 // cudaStreamCreateWithFlags: flags 0 make a blocking stream, 1 a non-blocking one.
 EXPORTED uintptr_t streamsafe_simulated_create_stream(unsigned flags) {

@@ -1,0 +1,28 @@
+"""What ``--streamsafe=...`` and ``STREAMSAFE=...`` ask for, in the same words."""
+
+from __future__ import annotations
+
+from streamsafe.runtime.session import MODES, Mode
+
+WORDS = (*MODES, "simulate")
+
+
+def asked(text: str, said: str) -> tuple[Mode, bool]:
+    """The mode of sessions, and whether CUDA is simulated.
+
+    Args:
+        text: ``raise``, ``warn`` or ``collect``, ``simulate``, or both with a comma between; 1 and true say ``raise``.
+        said: where it stands, for the message.
+
+    Raises:
+        ValueError: it holds another word.
+    """
+    words = [word.strip().lower() for word in text.split(",")]
+    words = ["raise" if word in ("1", "true", "yes", "on", "") else word for word in words]
+    mode: Mode = "raise"
+    for word in words:
+        if word not in WORDS:
+            raise ValueError(f"{said} is {text!r}: it must be one of {', '.join(WORDS)}")
+        for known in MODES:
+            mode = known if word == known else mode
+    return mode, "simulate" in words
