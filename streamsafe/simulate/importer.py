@@ -11,8 +11,8 @@ _OURS = ("streamsafe", "pytest", "_pytest", "pluggy")
 def importer_of(name: str) -> str | None:
     """The module that imported a package, by what the process still shows of it.
 
-    Modules stand in ``sys.modules`` in the order in which their imports began, so the importer stands before the
-    package; of those that hold something of it, the last one is the nearest.
+    Modules stand in ``sys.modules`` in the order in which their imports ended, so the importer is the first one after
+    the package that holds something of it; one whose import has not ended stands before.
 
     Args:
         name: of the package, which is imported.
@@ -20,14 +20,19 @@ def importer_of(name: str) -> str | None:
     Returns:
         the importer's name and file, or None when nothing shows it.
     """
-    nearest = None
+    before = after = None
+    passed = False
     for module_name, module in list(sys.modules.items()):
-        if module_name.split(".")[0] == name:
-            break
-        if module_name.split(".")[0] in _OURS or not isinstance(module, ModuleType):
+        package = module_name.split(".")[0]
+        passed |= module_name == name
+        if package in (name, *_OURS, *sys.stdlib_module_names) or not isinstance(module, ModuleType):
             continue
         if any(_comes_from(value, name) for value in list(vars(module).values())):
-            nearest = module
+            if passed:
+                after = module
+                break
+            before = module
+    nearest = after or before
     if nearest is None:
         return None
     file = getattr(nearest, "__file__", None)

@@ -535,5 +535,5 @@ def test_what_it_does_not_have_is_said(torch: Any, request: pytest.FixtureReques
         pytest.skip("a GPU has it")
     from streamsafe.simulate.torch import NotSimulated
 
-    with pytest.raises(NotSimulated, match="memory_snapshot is not simulated"):
-        torch.cuda.memory_snapshot()
+    with pytest.raises(NotSimulated, match="the cuBLAS handle is not simulated"):
+        torch.cuda.current_blas_handle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable
 from functools import partial
@@ -45,8 +46,7 @@ def test_what_is_asked_before_a_test_is_skipped(torch: Any) -> None:
     assert len(properties.uuid.bytes) == 16 and "total_memory=" in repr(properties)
     assert torch.cuda.is_bf16_supported()
     assert 0 <= torch.cuda.utilization() <= 100 and torch.cuda.temperature() > 0
-    import pynvml
-
+    pynvml = importlib.import_module("pynvml")
     assert pynvml.nvmlDeviceGetCount() == torch.cuda.device_count()
     assert pynvml.nvmlDeviceGetMemoryInfo(0).total == properties.total_memory
 

@@ -217,7 +217,8 @@ def devices(core: Any, device: Device) -> None:
     def in_child() -> None:
         """In a forked child, torch asks again whether there is CUDA, and is told that it cannot be used."""
         if device.forked():
-            ctypes.CDLL(None)[_REQUIRES_INITIALIZATION](CUDA, True)
+            library = os.path.join(os.path.dirname(core.__file__), "lib", "libtorch_python.so")
+            ctypes.CDLL(library)[_REQUIRES_INITIALIZATION](CUDA, True)
 
     os.register_at_fork(after_in_child=in_child)
 
