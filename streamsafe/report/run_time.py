@@ -126,3 +126,15 @@ def _access(access: Access) -> dict[str, Any]:
         "reads_or_writes": access.reads_or_writes,
         "stack": [{"filename": f.filename, "line": f.line, "function": f.function} for f in access.stack],
     }
+
+
+def portable(hazard: Hazard, *, shown: bool = False) -> dict[str, Any]:
+    """A hazard as data for a summary.
+
+    Args:
+        hazard: what was found.
+        shown: its text is elsewhere.
+    """
+    known = {"code": hazard.code, "name": hazard.name, "message": hazard.message, "latent": hazard.latent}
+    sure = {"confidence": hazard.confidence, "place": place_of(hazard)}
+    return {**known, **sure, "text": "" if shown else describe(hazard)}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from streamsafe.runtime.session import MODES, Mode
+from typing import TYPE_CHECKING
 
-WORDS = (*MODES, "simulate")
+if TYPE_CHECKING:
+    from streamsafe.runtime.session import Mode
+
+WORDS = ("raise", "warn", "collect", "simulate")
 
 
 def asked(text: str, said: str) -> tuple[Mode, bool]:
@@ -23,6 +26,6 @@ def asked(text: str, said: str) -> tuple[Mode, bool]:
     for word in words:
         if word not in WORDS:
             raise ValueError(f"{said} is {text!r}: it must be one of {', '.join(WORDS)}")
-        for known in MODES:
-            mode = known if word == known else mode
+        if word != "simulate":
+            mode = word  # type: ignore[assignment]
     return mode, "simulate" in words

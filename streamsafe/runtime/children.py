@@ -13,23 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from streamsafe.order.hazard import Hazard
-from streamsafe.report.run_time import describe, place_of
-
 REPORTS = "STREAMSAFE_REPORTS"
 """The variable that names the folder."""
-
-
-def portable(hazard: Hazard, *, shown: bool = False) -> dict[str, Any]:
-    """A hazard as data for a summary.
-
-    Args:
-        hazard: what was found.
-        shown: its text is elsewhere.
-    """
-    known = {"code": hazard.code, "name": hazard.name, "message": hazard.message, "latent": hazard.latent}
-    sure = {"confidence": hazard.confidence, "place": place_of(hazard)}
-    return {**known, **sure, "text": "" if shown else describe(hazard)}
 
 
 class Reports:
@@ -68,9 +53,9 @@ class Reporter:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def hazard(self, hazard: Hazard) -> None:
-        """One more."""
-        self._write({"hazard": portable(hazard)})
+    def hazard(self, hazard: Mapping[str, Any]) -> None:
+        """One more, as ``report.run_time.portable`` makes it."""
+        self._write({"hazard": hazard})
 
     def used(self) -> None:
         """The device had work."""

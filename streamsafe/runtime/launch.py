@@ -22,7 +22,7 @@ from weakref import ref
 from streamsafe.order.hazard import CONFIDENCES, Confidence, Hazard
 from streamsafe.report.file import ReportError, ReportFile, written
 from streamsafe.report.formats import MACHINE
-from streamsafe.report.run_time import place_of, show
+from streamsafe.report.run_time import place_of, portable, show
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.asked import asked
 from streamsafe.runtime.children import Reports, reporter
@@ -474,7 +474,7 @@ def from_environment(value: str) -> None:
     manager = sanitize(mode)
     session = manager.__enter__()
     if told is not None:
-        session.found = told.hazard
+        session.found = lambda hazard: told.hazard(portable(hazard))
 
     def finish() -> None:
         with contextlib.suppress(StreamHazardError):

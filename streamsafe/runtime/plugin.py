@@ -13,7 +13,7 @@ import pytest
 from _pytest._code.code import ReprFileLocation, TerminalRepr
 
 from streamsafe.runtime.asked import asked
-from streamsafe.runtime.children import Reports, portable
+from streamsafe.runtime.children import Reports
 
 if TYPE_CHECKING:
     from _pytest._io import TerminalWriter
@@ -229,8 +229,7 @@ def _failing(session: Any) -> list[Hazard]:
     """The hazards of a session of which its test fails: all but those that are no more than possible."""
     if session.mode == "warn":
         return []
-    others = [hazard for hazard in session.hazards if hazard.confidence != "possible"]
-    return [*session.raised, *others]
+    return [*session.raised, *(hazard for hazard in session.own if hazard.confidence != "possible")]
 
 
 def _fail(item: pytest.Item, hazards: list[Hazard]) -> None:
@@ -275,6 +274,7 @@ def _open(item: pytest.Item) -> None:
 
 def _close(item: pytest.Item) -> list[Hazard]:
     """Ends the test's session; returns the hazards of which it fails."""
+    from streamsafe.report.run_time import portable
     from streamsafe.runtime.session import StreamHazardError
 
     failing: list[Hazard] = []

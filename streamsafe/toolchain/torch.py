@@ -92,7 +92,9 @@ COLLECTOR = Library(
 
 SIMULATED_DEVICE = Library(
     "simulated_device",
-    units=tuple(SIMULATED / f"{name}.cpp" for name in ("streams", "memory", "kernels", "special")),
+    units=tuple(
+        SIMULATED / f"{name}.cpp" for name in ("streams", "memory", "generators", "kernels", "special")
+    ),
     headers=(SIMULATED,),
     generate=_operators,
 )

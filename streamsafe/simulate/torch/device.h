@@ -1,7 +1,8 @@
-// A simulated "cuda" for CPU builds of torch: what its three parts know of each other.
+// A simulated "cuda" for CPU builds of torch: what its parts know of each other.
 //
 // streams.cpp: devices, streams, events, captures. They speak to torch's GPU trace where the CUDA build does.
-// memory.cpp:  the caching allocator, pinned memory, generators, and the hooks by which torch asks whether there is CUDA.
+// memory.cpp:  the caching allocator, pinned memory, and the hooks by which torch asks whether there is CUDA.
+// generators.cpp: generators. special.cpp: operators that only CUDA has.
 // kernels.cpp: one boxed kernel that runs every operator on the same bytes as CPU tensors, and the few that need more.
 #pragma once
 

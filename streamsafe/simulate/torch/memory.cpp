@@ -1,12 +1,9 @@
 // Memory: torch's caching allocator by its own rules (so that a program reuses the blocks that it would reuse on a GPU),
-// pinned memory, generators, and the hooks by which torch asks whether there is CUDA.
-// One unit, though long: each further one that includes PyTorch's headers lengthens the first use, which compiles them.
+// pinned memory, and the hooks by which torch asks whether there is CUDA.
 #include "device.h"
+#include "statistics.hpp"
 
-#include <ATen/CPUGeneratorImpl.h>
-#include <ATen/EmptyTensor.h>
 #include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
@@ -16,12 +13,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <memory>
-#include <random>
 
 namespace simulated {
 
@@ -29,6 +23,8 @@ using Locked = std::lock_guard<std::recursive_mutex>;
 
 void* record_event_on(Queue queue);                      // streams.cpp
 void destroy_event(void* event, DeviceIndex device);  // streams.cpp
+at::Generator make_generator(DeviceIndex device);         // generators.cpp
+at::Generator& default_generator(DeviceIndex device);     // generators.cpp
 
 namespace {
 
@@ -79,18 +75,6 @@ auto& pending = forever<std::vector<Block*>>();  // freed, and recorded on other
 auto& returned = forever<std::map<size_t, std::vector<uintptr_t>>>();   // segments given back to the driver: still mapped, for old graphs
 auto& routed = forever<std::map<DeviceIndex, std::vector<std::pair<PoolId, uint64_t>>>>();  // use_mem_pool(): pool, thread (0: any)
 
-// What torch.cuda.memory_stats() tells, in its order; each for all blocks, those of small pools, those of large ones.
-enum Kind { Allocation, Segment, Active, Split, AllocatedBytes, ReservedBytes, ActiveBytes, SplitBytes, RequestedBytes, KINDS };
-struct Stat {
-  int64_t current = 0, peak = 0, allocated = 0, freed = 0;
-};
-struct Counts {
-  Stat stats[KINDS][3];
-  int64_t retries = 0, out_of_memory = 0, driver_allocations = 0, driver_frees = 0;
-  double fraction = 1;
-} counts[MOST_DEVICES];
-size_t capacity = size_t(8) << 30;
-
 void count(const Block& block, Kind kind, int64_t by) {
   for (int which : {0, block.pool->small ? 1 : 2}) {
     Stat& stat = counts[block.queue.first].stats[kind][which];
@@ -101,29 +85,9 @@ void count(const Block& block, Kind kind, int64_t by) {
 }
 void count_split(const Block& block, int by) {
   if (block.before == nullptr && block.after == nullptr) return;
-  count(block, Split, by);
-  count(block, SplitBytes, by * int64_t(block.size));
+  count(block, Split, by), count(block, SplitBytes, by * int64_t(block.size));
 }
 
-// The history of torch.cuda.memory._record_memory_history(): entries by number; frames are the listener's.
-struct Entry {
-  int64_t number, action, device, address, size, stream, microseconds;
-};
-enum Action { Allocated, FreeRequested, FreeCompleted, SegmentAllocated, SegmentFreed, OutOfMemory };
-bool history = false;
-size_t most_entries = 0;
-int64_t next_entry = 1;
-auto& entries = forever<std::deque<Entry>>();
-void (*listener)(int64_t first, int64_t last) = nullptr;
-
-int64_t note(Action action, DeviceIndex device, uintptr_t address, size_t size, uintptr_t stream) {
-  if (!history) return 0;
-  auto time = std::chrono::system_clock::now().time_since_epoch();
-  entries.push_back({next_entry, action, device, int64_t(address), int64_t(size), int64_t(stream),
-                     std::chrono::duration_cast<std::chrono::microseconds>(time).count()});
-  while (entries.size() > most_entries) entries.pop_front();
-  return next_entry++;
-}
 int64_t note(Action action, const Block& block) {
   return note(action, block.queue.first, block.address, block.size, block.queue.second);
 }
@@ -338,7 +302,6 @@ REGISTER_ALLOCATOR(c10::kCUDA, &device_allocator)
 
 auto& pinned = forever<std::map<uintptr_t, size_t>>();  // live blocks, and what cudaHostRegister was asked for
 auto& free_pinned = forever<std::map<size_t, std::vector<void*>>>();
-
 auto& pinned_uses = forever<std::map<uintptr_t, std::set<Queue>>>();  // of live blocks
 auto& pinned_events = forever<std::vector<std::pair<void*, DeviceIndex>>>();
 
@@ -494,70 +457,7 @@ void zero_and_restore(Capture& capture) {
   for (auto& [numbers, offset] : capture.offsets) numbers->offset = offset;
 }
 
-// -- generators -----------------------------------------------------------------------------------------------------------
-
-// A CUDA generator: a seed and an offset, which each operator moves on. The numbers come from a CPU generator made of both.
-struct DeviceGenerator final : c10::GeneratorImpl {
-  std::shared_ptr<Numbers> numbers = std::make_shared<Numbers>();
-
-  explicit DeviceGenerator(DeviceIndex device)
-      : GeneratorImpl(c10::Device(c10::kCUDA, device), c10::DispatchKeySet(c10::DispatchKey::CUDA)) {}
-  void set_current_seed(uint64_t seed) override { *numbers = {seed, 0}; }
-  void set_offset(uint64_t offset) override {
-    TORCH_CHECK(offset % 4 == 0, "offset must be a multiple of 4");
-    numbers->offset = offset;
-  }
-  uint64_t get_offset() const override { return numbers->offset; }
-  uint64_t current_seed() const override { return numbers->seed; }
-  uint64_t seed() override {
-    std::random_device random;
-    set_current_seed((uint64_t(random()) << 32 | random()) & 0x1FFFFFFFFFFFFF);
-    return numbers->seed;
-  }
-  void set_state(const c10::TensorImpl& state) override {
-    TORCH_CHECK_TYPE(state.dtype() == caffe2::TypeMeta::Make<uint8_t>() && state.device_type() == c10::kCPU, "RNG state must be a torch.ByteTensor");
-    TORCH_CHECK(state.numel() == sizeof(Numbers) || state.numel() == sizeof(uint64_t), "RNG state is wrong size");
-    Numbers read;
-    std::memcpy(&read, state.data(), size_t(state.numel()));
-    *numbers = read;
-  }
-  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
-    at::Tensor state = at::detail::empty_cpu({int64_t(sizeof(Numbers))}, at::kByte);
-    std::memcpy(state.mutable_data_ptr(), numbers.get(), sizeof(Numbers));
-    return state.getIntrusivePtr();
-  }
-  void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
-    auto* other = dynamic_cast<DeviceGenerator*>(state.get());
-    TORCH_CHECK(other != nullptr, "Expected a CUDA generator");
-    numbers = other->numbers;
-  }
-  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
-    auto made = c10::make_intrusive<DeviceGenerator>(device().index());
-    made->numbers = numbers;
-    return made;
-  }
-  DeviceGenerator* clone_impl() const override {
-    auto* made = new DeviceGenerator(device().index());
-    *made->numbers = *numbers;
-    return made;
-  }
-};
-
 namespace {
-
-// A generator of "cuda" has no index, as in the CUDA build.
-at::Generator make_generator(DeviceIndex device) {
-  return at::make_generator<DeviceGenerator>(device);
-}
-
-at::Generator& default_generator(DeviceIndex device) {
-  static auto* made = new std::map<DeviceIndex, at::Generator>;
-  if (device < 0) device = current_device();
-  Locked locked(lock());
-  auto& found = (*made)[device];
-  if (!found.defined()) found = make_generator(device);
-  return found;
-}
 
 // -- what torch asks of CUDA ----------------------------------------------------------------------------------------------
 
@@ -594,23 +494,6 @@ struct Hooks final : at::CUDAHooksInterface {
 
 }  // namespace
 
-at::Generator numbers_of(const at::Generator& generator, DeviceIndex device) {
-  const at::Generator& used = generator.defined() ? generator : default_generator(device);
-  auto* ours = dynamic_cast<DeviceGenerator*>(used.unsafeGetGeneratorImpl());
-  if (ours == nullptr) return used;
-  Locked locked(lock());
-  Capture* capture = capture_of(current_queue(device));
-  bool known = capture == nullptr || !generator.defined() || capture->generators.count(ours) ||
-               ours == default_generator(device).unsafeGetGeneratorImpl();
-  TORCH_CHECK(known, "Attempt to increase offset for a CUDA generator not in capture mode.");
-  Numbers& numbers = *ours->numbers;
-  if (capture != nullptr) capture->offsets.emplace(ours->numbers, numbers.offset);
-  uint64_t mixed = numbers.seed + numbers.offset * 0x9E3779B97F4A7C15;  // as SplitMix64
-  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9;
-  numbers.offset += 4;
-  return at::detail::createCPUGenerator(mixed ^ (mixed >> 27));
-}
-
 }  // namespace simulated
 
 // -- what Python asks -----------------------------------------------------------------------------------------------------
@@ -620,11 +503,6 @@ using namespace simulated;
 EXPORTED void streamsafe_simulated_observe(void* callback) {
   Locked locked(lock());
   observer = reinterpret_cast<Observer>(callback);
-}
-
-EXPORTED void streamsafe_simulated_use_default_generator(int device, void* generator) {
-  default_generator(DeviceIndex(device)) = at::Generator(
-      c10::intrusive_ptr<c10::GeneratorImpl>::reclaim_copy(static_cast<c10::GeneratorImpl*>(generator)));
 }
 
 EXPORTED void streamsafe_simulated_set_capacity(size_t bytes) { capacity = bytes; }
