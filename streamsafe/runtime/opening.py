@@ -119,6 +119,8 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
     with _lock:
         monitor = current.monitor
         if monitor is not None:
+            for outer in monitor.sessions:
+                outer.inner = True
             monitor.sessions.append(session)
             return
         _hook()

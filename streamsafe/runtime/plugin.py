@@ -226,10 +226,14 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 
 def _failing(session: Any) -> list[Hazard]:
-    """The hazards of a session of which its test fails: all but those that are no more than possible."""
+    """The hazards of which a test fails: all but those that are no more than possible.
+
+    A test that opens a session of its own judges what that one finds.
+    """
     if session.mode == "warn":
         return []
-    return [*session.raised, *(hazard for hazard in session.own if hazard.confidence != "possible")]
+    others = [] if session.inner else session.hazards
+    return [*session.raised, *(hazard for hazard in others if hazard.confidence != "possible")]
 
 
 def _fail(item: pytest.Item, hazards: list[Hazard]) -> None:

@@ -54,7 +54,7 @@ class Session:
         limit: so many hazards are kept; 0 for all.
         beyond: how many more there were.
         notes: what the session could not see, in sentences.
-        own: the hazards that it found while no other session was open inside it.
+        inner: whether another session was opened inside it, whose hazards it has, too.
         raised: the hazards that this session raised, or was to raise: a program that catches them has them still.
         complete: false for a trace that was not written to its end.
         operations: how many operations were watched; None where nobody counted.
@@ -72,7 +72,7 @@ class Session:
         self.allowances = tuple(allowances)
         self._known: dict[tuple[object, ...], Hazard] = {}
         self._pending: dict[int, list[Hazard]] = {}
-        self.own: list[Hazard] = []
+        self.inner = False
         self.raised: list[Hazard] = []
         self.complete = True
         self.operations: int | None = None
@@ -108,7 +108,6 @@ class Session:
 
         An exception that is being handled or is on its way out is never replaced.
         """
-        self.own.append(hazard)
         if self.mode == "warn" or (hazard.latent and self.mode == "raise"):
             warn(hazard, shown=self.found is not None)
             return None
