@@ -8,13 +8,14 @@ from typing import Any
 
 from .relevance import Relevance
 from .source import Class
-from .state import MAX_DEPTH, Frame, Returned, State, StopGenerator
-from .values import NONE, Cls, Func, Gen, Lib, Map, Obj, Partial, Seq, Tensor, V
+from .state import MAX_DEPTH, Frame, Returned, State
+from .values import NONE, Cls, Const, Func, Gen, Lib, Map, Obj, Partial, Seq, Tensor, V
 
 _WAITING_FOR_A_TIME = frozenset(
     "time.sleep builtins.max builtins.min asyncio.sleep builtins.round builtins.int builtins.float".split()
 )
 """Calls that a measured time does not leave the program by."""
+_MAX_RECURSION = 4
 _KERNELS = ("triton.jit", "cuda.jit", "jit.rawkernel", "cute.jit", "cute.kernel")
 
 
@@ -27,7 +28,7 @@ class Calls:
 
     def table(self) -> dict[type[ast.AST], Callable[[Any], V]]:
         """What evaluates each kind of expression."""
-        return {ast.Call: self.eval_call, ast.Yield: self.eval_yield, ast.YieldFrom: self.eval_yieldfrom}
+        return {ast.Call: self.eval_call}
 
     def eval_call(self, n: ast.Call) -> V:
         self.m.step()
@@ -134,7 +135,9 @@ class Calls:
             return self.m.library.kernel(f, args, kwargs, n)
         if fn.generator:
             return Gen(f, args, kwargs)
-        deep = self.m.depth >= MAX_DEPTH or sum(1 for fr in self.m.frames if fr.function is fn) >= 2
+        again = sum(1 for fr in self.m.frames if fr.function is fn)
+        counted = any(isinstance(a, Const) and type(a.value) is int for a in args)  # down to a number
+        deep = self.m.depth >= MAX_DEPTH or again >= (_MAX_RECURSION if counted else 2)
         if isinstance(fn.node, ast.Lambda):
             force = True
         strong = force or self.relevance.matters(fn, args, kwargs)
@@ -143,7 +146,7 @@ class Calls:
         key = self._memo_key(f, args, kwargs)
         if key in self.m.memo:
             return self.m.memo[key]
-        env = self._bind(f, args, kwargs)
+        env = self.bind(f, args, kwargs)
         self.m.entered.add(fn)
         frame = Frame(fn.module, fn, env, f.closure)
         frame.call = n
@@ -179,7 +182,7 @@ class Calls:
             *((k, self.m.key(v)) for k, v in sorted(kwargs.items())),
         )
 
-    def _bind(self, f: Func, args: list[V], kwargs: dict[str, V]) -> dict[str, V]:
+    def bind(self, f: Func, args: list[V], kwargs: dict[str, V]) -> dict[str, V]:
         a = f.function.node.args
         env: dict[str, V] = {}
         values = list(args)
@@ -212,64 +215,6 @@ class Calls:
                 self.m.vn(("kw", len(self.m.vns))),
             )
         return env
-
-    def run_generator(self, g: Gen, on_yield: Callable[[V], V | None], n: ast.AST) -> V:
-        """Run the body of a generator; what it yields goes to its consumer at once."""
-        fn = g.func.function
-        if self.m.depth >= MAX_DEPTH:
-            on_yield(self.m.fresh("yielded"))
-            return NONE
-        frame = Frame(fn.module, fn, self._bind(g.func, g.args, g.kwargs), g.func.closure)
-        outer = list(self.m.frames)
-        count = [0]
-
-        def at_yield(v: V) -> V:
-            count[0] += 1
-            if count[0] > 4:
-                raise StopGenerator
-            saved, self.m.frames = self.m.frames, list(outer)
-            depth, self.m.depth = self.m.depth, self.m.depth - 1
-            try:
-                got = on_yield(v)
-            finally:
-                self.m.frames, self.m.depth = saved, depth
-            return got if isinstance(got, V) else NONE
-
-        frame.on_yield = at_yield
-        self.m.frames.append(frame)
-        self.m.depth += 1
-        result: V = NONE
-        try:
-            self.m.body(fn.body)
-        except Returned as r:
-            result = r.value
-        except StopGenerator:
-            pass
-        finally:
-            self.m.depth -= 1
-            self.m.frames = outer
-        self.m.left(n)
-        return result
-
-    def eval_yield(self, n: ast.Yield) -> V:
-        v = self.m.eval(n.value) if n.value is not None else NONE
-        hook = self.m.frame.on_yield
-        if hook is not None:
-            return hook(v)
-        self.m.library.handed_out(v, n)
-        return self.m.fresh("<sent>")
-
-    def eval_yieldfrom(self, n: ast.YieldFrom) -> V:
-        v = self.m.eval(n.value)
-        hook = self.m.frame.on_yield
-        if isinstance(v, Gen):
-            return self.run_generator(v, hook or (lambda x: self.m.library.handed_out(x, n)), n)
-        for x in self.m.iterate(v, n):
-            if hook is not None:
-                hook(x)
-            else:
-                self.m.library.handed_out(x, n)
-        return self.m.fresh("<sent>")
 
 
 def _is_super(n: ast.expr) -> bool:

@@ -120,7 +120,7 @@ def _inside(v: V) -> Iterable[V]:
     if isinstance(v, Graphed):
         return [*v.inputs, v.result]
     if isinstance(v, Gen):
-        return v.args
+        return [*v.args, *v.frame.env.values()] if v.frame is not None else v.args
     if isinstance(v, Func):
         return [
             *([v.self_] if v.self_ is not None else ()),

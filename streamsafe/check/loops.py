@@ -12,6 +12,9 @@ from .source import Module, dotted
 from .state import MAX_ITEMS, MAX_ROUNDS, Broke, Continued, Raised, State, StopGenerator
 from .values import Const, Event, Func, Gen, Lazy, Map, Obj, Params, Range, Seq, Sym, Tensor, Thread, V
 
+_WAITS = frozenset("synchronize wait wait_event wait_stream join result".split())
+_END = Const(None)
+
 
 class Loops:
     """Runs loops, and goes through iterables."""
@@ -98,8 +101,15 @@ class Loops:
 
     def run_for(self, s: ast.For | ast.AsyncFor) -> None:
         it = self.m.eval(s.iter)
-        if isinstance(it, Gen):
-            self.m.run_generator(it, lambda v: self._loop_body(s, v), s)
+        if isinstance(it, Gen) and it.suspended is None:
+            try:
+                self.m.run_generator(it, lambda v: self._loop_body(s, v), s)
+            except Broke:
+                return
+            self.m.body(s.orelse)
+            return
+        if self._has_no_round(it, s):
+            self.m.body(s.orelse)
             return
         self.m.walked.append(it)
         times, self.m.times = self.m.times, self.m.times * self._rounds_for_one(it, s)
@@ -122,6 +132,24 @@ class Loops:
         if self.m.timing and not isinstance(it, Seq):
             self._recorded_later(s)
         self.m.body(s.orelse)
+
+    def _has_no_round(self, it: V, s: ast.For | ast.AsyncFor) -> bool:
+        """Whether a loop that counts to an unknown number, and waits for something, is taken to have no round."""
+        if not (isinstance(it, Range) and isinstance(it.start, Const) and it.start.value == 0):
+            return False
+        count = it.stop
+        if not isinstance(count, Sym):
+            return False
+        words = frozenset[str]().union(*map(self.m.frame.module.words, s.body))
+        by_round = (
+            isinstance(s.target, ast.Name) and s.target.id in words
+        )  # what there is one of for each round
+        if words & _WAITS and not by_round and self.m.order.ticks:
+            return not self.m.truthy(count, True, True)
+        self.m.conds.setdefault(
+            ("truth", self.m.key(count)), True
+        )  # a later loop over as many has rounds, too
+        return False
 
     def _recorded_later(self, s: ast.For | ast.AsyncFor) -> None:
         """The events of a container that a round of a loop records which was not run."""
@@ -235,6 +263,10 @@ class Loops:
                     yield self.m.call_value(it.args[0], [], {}, node)
             return
         if isinstance(it, Const):
+            return
+        if isinstance(it, Gen):
+            while (got := self.m.next_of(it, node, _END)) is not _END:
+                yield got
             return
         if isinstance(it, Params):
             for i in range(rounds):

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from .calls import Calls
 from .conditions import Conditions
 from .containers import Containers
 from .expressions import Expressions
+from .generators import Generators
 from .lifetimes import Lifetimes
 from .loops import Loops
 from .models.library import Library
 from .modules import Project
 from .objects import Objects
 from .source import Class, Function, Module
-from .state import Frame, State
+from .state import Broke, Continued, Frame, Raised, Returned, Spent, State, StopGenerator
 from .statements import Statements
 from .values import Func, Gen, Key, Map, Obj, V
 
@@ -41,6 +43,7 @@ class Machine(State):
         self.containers = Containers(self)
         self.objects = Objects(self)
         self.calls = Calls(self)
+        self.generators = Generators(self)
         self.loops = Loops(self)
         self.expressions = Expressions(self)
         self.statements = Statements(self)
@@ -52,6 +55,7 @@ class Machine(State):
             **self.expressions.table(),
             **self.containers.table(),
             **self.calls.table(),
+            **self.generators.table(),
         }
         self.library = Library(self)
 
@@ -122,7 +126,21 @@ class Machine(State):
         return self.calls.call_function(f, args, kwargs, n, force)
 
     def run_generator(self, g: Gen, on_yield: Callable[[V], V | None], n: ast.AST) -> V:
-        return self.calls.run_generator(g, on_yield, n)
+        return self.generators.run_generator(g, on_yield, n)
+
+    def next_of(self, g: Gen, n: ast.AST, default: V | None = None) -> V:
+        return self.generators.next_of(g, n, default)
+
+    def bind(self, f: Func, args: list[V], kwargs: dict[str, V]) -> dict[str, V]:
+        return self.calls.bind(f, args, kwargs)
+
+    def close(self) -> None:
+        """End the generators that were not run to their end: what they do then is not shown."""
+        count = len(self.hazards)
+        for generator in self.suspended:
+            with suppress(Raised, Returned, Broke, Continued, StopGenerator, Spent, RecursionError):
+                generator.close()
+        del self.hazards[count:]
 
     def instance(self, cls: Class, text: str) -> Obj:
         return self.objects.instance(cls, text)

@@ -125,6 +125,7 @@ def _run(project: Project, start: Callable[[Machine], None], flips: dict[int, bo
     except (Spent, RecursionError):
         found.cut += 1
     m.library.views_left()
+    m.close()
     found.steps += m.steps
     found.entered |= m.entered
     found.waiters |= {t.site[1] for t, *_ in m.order.waits if t.site is not None}
@@ -139,6 +140,11 @@ def _collect(m: Machine, found: Found) -> None:
         if h.code < "SS113" and h.first is not None and h.first.site is not None
     }
     unordered |= {h.second.site[1] for h in m.hazards if h.code < "SS113"}
+    unordered |= {
+        h.first.site[1]
+        for h in m.hazards
+        if h.code == "SS301" and h.first is not None and h.first.site is not None
+    }
     second_call = m.second_call_at
     for h in m.hazards:
         h.trail = m.trail

@@ -236,6 +236,7 @@ class State:
         self.among_others: dict[int, list[Event]] = {}
         self.walked: list[V] = []
         self.roots: list[V] = []
+        self.suspended: list[Any] = []  # generators
         self.returned: list[V] = []
         self.escaped: list[V] = []
         self.at: ast.stmt | None = None
@@ -397,6 +398,14 @@ class State:
 
     def run_generator(self, g: Gen, on_yield: Callable[[V], V | None], n: ast.AST) -> V:
         """Run the body of a generator."""
+        raise NotImplementedError
+
+    def next_of(self, g: Gen, n: ast.AST, default: V | None = None) -> V:
+        """What a generator yields next; the default, if there is one, where it has come to its end."""
+        raise NotImplementedError
+
+    def bind(self, f: Func, args: list[V], kwargs: dict[str, V]) -> dict[str, V]:
+        """What the parameters of a function mean in a call."""
         raise NotImplementedError
 
     def instance(self, cls: Class, text: str) -> Obj:

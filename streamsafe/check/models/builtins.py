@@ -131,6 +131,8 @@ def iterator(lib: Modules, c: Call) -> V:
 @models(BUILTINS, "next")
 def next_item(lib: Modules, c: Call) -> V:
     a, n = c.first, c.node
+    if isinstance(a, Gen):
+        return lib.m.next_of(a, n, c.args[1] if len(c.args) > 1 else None)
     if isinstance(a, Lazy) and a.kind == "cycle":
         return lib.next_in_turn(a)
     if isinstance(a, Obj):
@@ -148,7 +150,7 @@ def mapped(lib: Modules, c: Call) -> V | None:
     if len(c.args) < 2:
         return None
     f, source, got = c.args[0], c.args[1], []
-    for v in lib.m.materialised(source, c.node) if not isinstance(source, Gen) else []:
+    for v in lib.m.materialised(source, c.node):
         result = lib.m.call_value(f, [v], {}, c.node) if not isinstance(f, Const) else v
         got.append(result if c.last == "map" else v)
     return Seq(got, "list", True)

@@ -164,7 +164,7 @@ class Library(Captures):
         if isinstance(r, (Const, Clock, Range, Lazy)):
             return m.fresh(name, "host")
         if isinstance(r, Gen):
-            return m.fresh(name)
+            return m.next_of(r, n) if name in ("__next__", "send") else m.fresh(name)
         if isinstance(r, Ctx):
             return self.context_method(r, c)
         return self.object_method(r, c, callee)

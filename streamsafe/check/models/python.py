@@ -26,7 +26,12 @@ def other_function(lib: Modules, c: Call) -> V:
         for v in c.args:
             if lib.tensorish(v) and not name.startswith("typing."):
                 lib.host_value(v, n, f"{last}()")
-        return c.args[-1] if name == "typing.cast" and len(c.args) > 1 else lib.m.fresh(f"<{last}>", "host")
+        if name == "typing.cast" and len(c.args) > 1:
+            return c.args[-1]
+        got = lib.m.fresh(f"<{last}>", "host")
+        if name == "math.ceil":
+            lib.m.conds[("truth", lib.m.key(got))] = True  # a number of pieces of something
+        return got
     saves = name.startswith("safetensors.") and last.startswith("save")
     if saves or name.startswith(ENCODERS):
         for v in c.args:

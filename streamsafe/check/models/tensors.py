@@ -276,6 +276,8 @@ class Tensors(Timing):
         captured = self.captured_arithmetic([a, b], node)
         if captured is not None:
             return captured
+        if isinstance(node.op, (ast.Mod, ast.FloorDiv, ast.Div)) and isinstance(b, Sym):
+            self.m.conds.setdefault(("truth", self.m.key(b)), True)  # it divides, so it is not 0
         key = ("bin", type(node.op).__name__, self.m.key(a), self.m.key(b))
         if isinstance(node.op, ast.Mod) and isinstance(a, Const) and isinstance(b, Sym):
             self.m.turns[("v", self.m.vn(key))] = (a.value, self.m.key(b))

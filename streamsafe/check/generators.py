@@ -1,0 +1,175 @@
+"""Generators: run for a loop at once, or suspended where something asks for one value after another.
+
+A suspended generator runs in a thread of its own, and only while its consumer waits for it: the machine is recursive,
+and a thread is what holds a half-run recursion. Which of the two runs is never a matter of time.
+"""
+
+from __future__ import annotations
+
+import ast
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .state import MAX_DEPTH, Frame, Raised, Returned, State, StopGenerator
+from .values import NONE, Gen, V
+
+_MAX_YIELDED = 4
+"""Values that a generator is asked for."""
+_STACK = 64 << 20
+"""Bytes of the stack of a thread, of which only what is used is taken."""
+
+
+class Generators:
+    """Runs generators."""
+
+    def __init__(self, state: State) -> None:
+        self.m = state
+
+    def table(self) -> dict[type[ast.AST], Callable[[Any], V]]:
+        """What evaluates each kind of expression."""
+        return {ast.Yield: self.eval_yield, ast.YieldFrom: self.eval_yieldfrom}
+
+    def run_generator(self, g: Gen, on_yield: Callable[[V], V | None], n: ast.AST) -> V:
+        """Run the body of a generator; what it yields goes to its consumer at once.
+
+        Returns:
+            What it returns.
+        """
+        if g.suspended is not None:
+            while (v := g.suspended.resume()) is not None:
+                on_yield(v)
+            return NONE
+        fn = g.func.function
+        if self.m.depth >= MAX_DEPTH:
+            on_yield(self.m.fresh("yielded"))
+            return NONE
+        frame = Frame(fn.module, fn, self.m.bind(g.func, g.args, g.kwargs), g.func.closure)
+        g.frame = frame
+        outer = list(self.m.frames)
+        count = 0
+
+        def at_yield(v: V) -> V:
+            nonlocal count
+            count += 1
+            if count > _MAX_YIELDED:
+                raise StopGenerator
+            saved, self.m.frames = self.m.frames, list(outer)
+            depth, self.m.depth = self.m.depth, self.m.depth - 1
+            try:
+                got = on_yield(v)
+            finally:
+                self.m.frames, self.m.depth = saved, depth
+            return got if isinstance(got, V) else NONE
+
+        frame.on_yield = at_yield
+        self.m.frames.append(frame)
+        self.m.depth += 1
+        result: V = NONE
+        try:
+            self.m.body(fn.body)
+        except Returned as r:
+            result = r.value
+        except StopGenerator:
+            pass
+        finally:
+            self.m.depth -= 1
+            self.m.frames = outer
+            g.frame = None
+        self.m.left(n)
+        return result
+
+    def next_of(self, g: Gen, n: ast.AST, default: V | None = None) -> V:
+        """What a generator yields next; the default, if there is one, where it has come to its end."""
+        if g.suspended is None:
+            g.suspended = _Suspended(self.m, g, n)
+            self.m.suspended.append(g.suspended)
+        v: V | None = g.suspended.resume()
+        if v is None:
+            v = default
+        if v is None:
+            raise Raised
+        return v
+
+    def eval_yield(self, n: ast.Yield) -> V:
+        v = self.m.eval(n.value) if n.value is not None else NONE
+        hook = self.m.frame.on_yield
+        if hook is not None:
+            return hook(v) or NONE
+        self.m.library.handed_out(v, n)
+        return self.m.fresh("<sent>")
+
+    def eval_yieldfrom(self, n: ast.YieldFrom) -> V:
+        v = self.m.eval(n.value)
+        hook = self.m.frame.on_yield
+        if isinstance(v, Gen):
+            return self.run_generator(v, hook or (lambda x: self.m.library.handed_out(x, n)), n)
+        for x in self.m.iterate(v, n):
+            if hook is not None:
+                hook(x)
+            else:
+                self.m.library.handed_out(x, n)
+        return self.m.fresh("<sent>")
+
+
+class _Suspended:
+    """A generator that runs while its consumer waits."""
+
+    def __init__(self, state: State, g: Gen, n: ast.AST) -> None:
+        self.m, self.g, self.n = state, g, n
+        self.inside, self.outside = threading.Semaphore(0), threading.Semaphore(0)
+        self.value: V | None = None
+        self.error: BaseException | None = None
+        self.closed = self.done = False
+        size = threading.stack_size(_STACK)
+        self.thread = threading.Thread(target=self._main, daemon=True)
+        self.thread.start()
+        threading.stack_size(size)
+
+    def resume(self) -> V | None:
+        """Run it until it yields.
+
+        Returns:
+            What it yields; None where it has come to its end.
+        """
+        if self.done:
+            return None
+        m = self.m
+        frames, depth = m.frames, m.depth
+        m.frames = list(frames)
+        self.value = None
+        self.inside.release()
+        self.outside.acquire()
+        m.frames, m.depth = frames, depth
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+        return self.value
+
+    def close(self) -> None:
+        """Nobody asks for more."""
+        self.closed = True
+        self.resume()
+
+    def _main(self) -> None:
+        self.inside.acquire()
+        try:
+            if not self.closed:
+                self.g.suspended = None  # it is this one that runs it
+                try:
+                    self.m.run_generator(self.g, self._at_yield, self.n)
+                finally:
+                    self.g.suspended = self
+        except BaseException as error:  # its consumer's, whatever it is
+            self.error = error
+        self.done = True
+        self.value = None
+        self.outside.release()
+
+    def _at_yield(self, v: V) -> None:
+        self.g.suspended = self
+        self.value = v
+        self.outside.release()
+        self.inside.acquire()
+        if self.closed:
+            raise StopGenerator
