@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsafe.runtime.allow import allow as allow
     from streamsafe.runtime.annotate import annotate as annotate
+    from streamsafe.runtime.sanitize import sanitize as sanitize
     from streamsafe.runtime.session import Session as Session
     from streamsafe.runtime.session import StreamHazardError as StreamHazardError
     from streamsafe.runtime.session import StreamHazardWarning as StreamHazardWarning
-    from streamsafe.runtime.session import sanitize as sanitize
 
 __version__ = "0.1.0"
 
@@ -21,7 +21,7 @@ _HOMES = {
     "StreamHazardWarning": "session",
     "allow": "allow",
     "annotate": "annotate",
-    "sanitize": "session",
+    "sanitize": "sanitize",
 }
 
 

@@ -56,7 +56,6 @@ LONG = {"streamsafe/order/native/core.hpp"}
 STILL_LONG = {
     "streamsafe/apis/names.py",
     "streamsafe/order/checker.py",
-    "streamsafe/runtime/monitor.py",
 }
 """Files that are still longer. Only ever shorter."""
 
@@ -151,7 +150,9 @@ def test_the_table_has_no_circle() -> None:
     assert below == {}
 
 
-@pytest.mark.parametrize("name", ["order", "apis", "kernels", "project", "toolchain", "repairs", "report"])
+@pytest.mark.parametrize(
+    "name", ["order", "apis", "kernels", "project", "toolchain", "repairs", "report", "runtime"]
+)
 def test_modules_of_a_folder_import_each_other_in_one_direction(name: str) -> None:
     below = {
         module: {target for target in targets if folder(target) == name}

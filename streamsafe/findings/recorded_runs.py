@@ -44,7 +44,7 @@ class Runs:
 
     def _read(self, path: str) -> None:
         from streamsafe.order.trace import TraceError
-        from streamsafe.runtime.session import coded
+        from streamsafe.runtime.judge import coded
         from streamsafe.runtime.traces import header, steps
 
         try:

@@ -7,7 +7,7 @@ terminal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Confidence = Literal["certain", "likely", "possible"]
@@ -193,6 +193,10 @@ class Conflict:
     assumptions: tuple[Assumption, ...] = field(default=(), compare=False)
     further: int = field(default=0, compare=False)
     hindsight: Callable[[], bool] | None = field(default=None, compare=False)
+
+    def refined(self, **facts: object) -> Conflict:
+        """The conflict with facts that only a front end knows."""
+        return replace(self, facts=replace(self.facts, **facts))  # type: ignore[arg-type]
 
     @property
     def shown_at(self) -> Span | None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from streamsafe.order.hazard import Conflict, Note
 from streamsafe.order.memory import Space
 from streamsafe.order.work import GRADIENT, Backward, backward_of
-from streamsafe.runtime.session import refined
 
 
 class Gradients:
@@ -63,15 +62,15 @@ def explained(
         return conflict
     wrote = conflict.first.reads_or_writes == "writes"
     if facts.reuse is not None:
-        return refined(conflict, gradient="initial-reuse") if first is not None and initial else conflict
+        return conflict.refined(gradient="initial-reuse") if first is not None and initial else conflict
     if first is not None and wrote and (second is None or _passes(conflict, first, second)):
         if first.caller:  # a line of a Function's own backward: what the program calls is backward()
             conflict = replace(
                 conflict, first=replace(conflict.first, operation="backward()", stack=first.caller)
             )
-        return refined(conflict, gradient="result")
+        return conflict.refined(gradient="result")
     if second is not None and first is None and wrote and initial:
-        return refined(conflict, gradient="initial")
+        return conflict.refined(gradient="initial")
     return conflict
 
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Any, Protocol, cast
 
-if TYPE_CHECKING:
-    from streamsafe.order.checker import Checker
-    from streamsafe.runtime.monitor import Monitor
-    from streamsafe.runtime.patches import Patches
+from streamsafe.order.checker import Checker
+from streamsafe.runtime.patches import Patches
 
 MODULES = ("streamsafe.runtime.cupy", "streamsafe.runtime.torch")
 """The front ends, by the name of their package. Importing one imports no library."""
@@ -58,7 +56,7 @@ class FrontEnd(Protocol):
         Asked before a session that is not traced and has one clock for all threads.
         """
 
-    def begin(self, monitor: Monitor, patches: Patches) -> None:
+    def begin(self, monitor: Any, patches: Patches) -> None:
         """A session begins and ``monitor`` takes what the hooks see: forget what the last session left.
 
         Args:
@@ -68,7 +66,7 @@ class FrontEnd(Protocol):
     def stream_handle(self, value: object) -> int | None:
         """The raw handle of one of the library's stream objects; None for anything else. Imports nothing."""
 
-    def timeline(self, monitor: Monitor, device: int | None, handle: int | None) -> Hashable:
+    def timeline(self, monitor: Any, device: int | None, handle: int | None) -> Hashable:
         """The timeline of a raw handle on a device; None for the calling thread's current one."""
 
     def extent(self, value: object) -> tuple[int | None, int, int] | None:

@@ -12,20 +12,20 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from streamsafe.order.checker import Checker, Graph, Kind, Owner
 from streamsafe.order.clocks import Timeline
-from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
+from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import HOST, Block, Space, Use
 from streamsafe.runtime import names
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.blocks import device_blocks
+from streamsafe.runtime.judge import Judge, Verdict
+from streamsafe.runtime.marks import BY_HOST
 from streamsafe.runtime.places import capture, line
-from streamsafe.runtime.session import Host, Session, StreamHazardError, coded, reconsider, refined
-from streamsafe.runtime.traces import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, written
+from streamsafe.runtime.session import Host, Session, StreamHazardError
 
 Uses = Sequence[Use | tuple[Any, ...]]
 
@@ -77,19 +77,16 @@ class Current:
 current = Current()
 
 
-class Monitor:
+class Monitor(Judge):
     """One stream program, from the first ``sanitize()`` to the end of the last one inside it.
 
     Attributes:
         begun: the number of the host function that began last; they count up over all sessions.
         capturing: the streams on which a capture began.
-        deferred: whether a hazard waits to be raised.
         delay: places whose operations are delayed, and what delays them.
-        imported: memory that came in with no handshake while something was pending on it.
         freed: takes a block whose last reference is gone. Safe in a finalizer: the engine hears of it at
             the next operation.
         unseen: what was noticed and could not be watched, as a sentence with a place for the number of times.
-        refine: adds to a conflict what a front end knows of it, before it is judged.
         later: takes a call that is made, under the lock, before the next operation. Safe in a finalizer.
         one_device: whether a raw handle alone names a timeline, those of default streams too; ``by_handle`` has them.
         site: where the last operation was enqueued.
@@ -110,16 +107,13 @@ class Monitor:
         checker: Checker | None = None,
         mark: Callable[[str, Any], None] | None = None,
     ) -> None:
-        self.mark = mark
+        super().__init__(mark)
         self.threads = threads
         self.host = host
         self.checker = checker or Checker(threads=threads, render=rendered, naming=named)
-        self.sessions: list[Session] = []
         self.lock = threading.RLock()
-        self.deferred = False
         self.delay: tuple[frozenset[tuple[str, int]], Callable[[Monitor, Any], None]] | None = None
         self.capturing: list[Hashable] = []
-        self.imported: list[tuple[Space, int, int]] = []
         self.one_device = False
         self.only_device = -1
         self.by_handle: dict[int, Hashable] = {}
@@ -130,11 +124,9 @@ class Monitor:
         self.later: Callable[[Callable[[], None]], None] = self._released.append
         self.begun = 0
         self.unseen: Counter[str] = Counter()
-        self.refine: Callable[[Conflict], Conflict] = lambda conflict: conflict
         self.site: sites.Site = ()
         self._calls: dict[Hashable, tuple[int, bool]] = {}
-        self._open: list[tuple[Conflict, Hazard]] = []
-        self._verdict = _Verdict(self)
+        self._verdict = Verdict(self)
         self.use(self.checker)
 
     def use(self, checker: Checker) -> None:
@@ -262,12 +254,12 @@ class Monitor:
             if self._released:
                 self.drain()
             if self.deferred and may_raise:
-                self._raise_deferred()
+                self.raise_due()
             if by_host and self.mark is not None:
                 self.mark(BY_HOST, None)
             verdict = self._verdict
             if not may_raise or by_host:
-                verdict = _Verdict(self, may_raise, by_host)
+                verdict = Verdict(self, may_raise, by_host)
             if site is None:
                 site = capture(above)
             self.site = site
@@ -303,7 +295,7 @@ class Monitor:
             if self._released:
                 self.drain()
             if self.deferred:
-                self._raise_deferred()
+                self.raise_due()
             if self.mark is None and self.checker.host_in_order(reads, writes):  # type: ignore[arg-type]
                 return
             verdict = self._verdict
@@ -341,7 +333,7 @@ class Monitor:
             if self._released:
                 self.drain()
             if self.deferred:
-                self._raise_deferred()
+                self.raise_due()
             host = local.queue if self.threads else None
             # An edge is shown by its line alone; what a capture forbids is a hazard, and is shown with its callers.
             site = capture(above) if self.capturing else line(above)
@@ -427,7 +419,7 @@ class Monitor:
             if self._released:
                 self.drain()
             if self.deferred:
-                self._raise_deferred()
+                self.raise_due()
             verdict = self._verdict
             self.checker.replay(graph, stream, host=self.thread, site=sites.capture(2), veto=verdict)
             hazard = verdict.take()
@@ -532,88 +524,9 @@ class Monitor:
                 if gone(block.start):
                     self.checker.release_block(block.space, block.start, block.stop - block.start)
 
-    # -- verdicts ----------------------------------------------------------------------------------------------------
-
-    def report(self, conflicts: Sequence[Conflict], *, may_raise: bool = True) -> None:
-        """Reports conflicts whose operation cannot be vetoed by the engine.
-
-        Raises:
-            StreamHazardError: as :meth:`access`.
-        """
-        hazard = self.judge(conflicts, may_raise)
-        if hazard is not None:
-            raise StreamHazardError(hazard)
-
-    def violation(
-        self,
-        name: str,
-        operation: str,
-        message: str = "",
-        *,
-        timeline: str = "the host",
-        may_raise: bool = True,
-        facts: Facts | None = None,
-    ) -> None:
-        """An operation that is illegal where it stands, told by the rule of that name.
-
-        Args:
-            facts: what else the rule may ask.
-
-        Raises:
-            StreamHazardError: as :meth:`access`.
-        """
-        second = Access(operation, timeline, "reads", stack=sites.frames(sites.capture(2)))
-        notes = (Note(message),) if message else ()
-        facts = replace(facts or Facts(), violation=name)
-        self.found(
-            Conflict(second=second, first=None, memory=Memory(""), facts=facts, notes=notes),
-            may_raise=may_raise,
-        )
-
-    def found(self, conflict: Conflict, *, may_raise: bool = True) -> None:
-        """A conflict that the front end found by itself, without the engine.
-
-        Raises:
-            StreamHazardError: as :meth:`access`.
-        """
-        if self.mark is not None:
-            self.mark(FOUND, written(conflict))
-        self.report([conflict], may_raise=may_raise)
-
-    def came_in(self, space: Space, start: int, stop: int) -> None:
-        """Memory was taken from another library with no handshake, while something was pending on it."""
-        self.imported.append((space, start, stop))
-        if self.mark is not None:
-            self.mark(IMPORTED, (space, start, stop))
-
-    def judge(self, conflicts: Sequence[Conflict], may_raise: bool) -> Hazard | None:
-        """Gives conflicts their codes and tells the sessions; returns the hazard to raise, if any."""
-        chosen: Hazard | None = None
-        for conflict in conflicts:
-            hazard = coded(interop(self.refine(conflict), self.imported))
-            silent = sum(session.suppressed for session in self.sessions)
-            new = [session for session in self.sessions if session.take(hazard) is not None]
-            if self.mark is not None and silent != sum(session.suppressed for session in self.sessions):
-                self.mark(SUPPRESSED, places(hazard))
-            if new and conflict.hindsight is not None:
-                self._open.append((conflict, hazard))
-            if self.sessions and self.sessions[-1] in new:
-                due = self.sessions[-1].decide(hazard, may_raise=may_raise and chosen is None)
-                chosen = chosen or due
-        self.deferred = any(session.waiting for session in self.sessions)
-        return chosen
-
-    def _raise_deferred(self) -> None:
-        session = self.sessions[-1] if self.sessions else None
-        hazard = session.due() if session is not None else None
-        if hazard is not None:
-            self.deferred = any(session.waiting for session in self.sessions)
-            raise StreamHazardError(hazard)
-
     def finish(self) -> None:
-        """The program ends: what was freed while a use was unordered is latent, and waits show what they were for."""
-        for conflict, hazard in self._open:
-            reconsider(conflict, hazard)
+        """The program ends: what was freed while a use was unordered is latent."""
+        self.reconsider()
         with self.lock:
             self.drain()
             conflicts = self.checker.finish()
@@ -624,34 +537,6 @@ class Monitor:
 def _name(monitor: Monitor | None, line: Timeline) -> None:
     if monitor is not None:
         monitor._call(line)
-
-
-class _Verdict:
-    """The veto given to the engine: it judges the conflicts while the operation can still be refused.
-
-    One serves all usual operations: it is used under the monitor's lock.
-    """
-
-    __slots__ = ("_monitor", "by_host", "hazard", "may_raise")
-
-    def __init__(self, monitor: Monitor, may_raise: bool = True, by_host: bool = False) -> None:
-        self._monitor = weakref.ref(monitor)  # which keeps the usual one
-        self.may_raise = may_raise
-        self.by_host = by_host
-        self.hazard: Hazard | None = None
-
-    def __call__(self, conflicts: list[Conflict]) -> bool:
-        if self.by_host:
-            conflicts = [refined(conflict, host=conflict.second.reads_or_writes) for conflict in conflicts]
-        monitor = self._monitor()
-        assert monitor is not None
-        self.hazard = monitor.judge(conflicts, self.may_raise)
-        return self.hazard is not None
-
-    def take(self) -> Hazard | None:
-        """The hazard to raise, once."""
-        hazard, self.hazard = self.hazard, None
-        return hazard
 
 
 def count(session: Session) -> None:

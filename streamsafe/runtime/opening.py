@@ -7,6 +7,7 @@ open or to close a session changes what they look at.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ from typing import Any
 
 from streamsafe.order.checker import Checker
 from streamsafe.order.trace import Recorder, Trace
+from streamsafe.runtime import threads as thread_edges
 from streamsafe.runtime.imports import after_import, imported
 from streamsafe.runtime.library import FrontEnd, UnsupportedError, known
 from streamsafe.runtime.monitor import Monitor, current, rendered
@@ -100,8 +102,6 @@ def refuse_interpreter() -> None:
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():
         raise RuntimeError(FREE_THREADED)
-    import ctypes
-
     here = ctypes.pythonapi.PyInterpreterState_Get
     main = ctypes.pythonapi.PyInterpreterState_Main
     here.restype = main.restype = ctypes.c_void_p
@@ -137,7 +137,7 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
         try:
             for library in _hooked:
                 library.begin(monitor, session._patches)
-            _thread_edges(monitor, session._patches)
+            thread_edges.begin(monitor, session._patches)
         except BaseException:
             session._patches.restore()
             raise
@@ -151,12 +151,6 @@ def _engine() -> Checker | None:
         if engine is not None:
             return engine
     return None
-
-
-def _thread_edges(monitor: Monitor, patches: Patches) -> None:
-    import streamsafe.runtime.threads as thread_edges
-
-    thread_edges.begin(monitor, patches)
 
 
 def leave(session: Session) -> None:

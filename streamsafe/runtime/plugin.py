@@ -258,7 +258,7 @@ def _open(item: pytest.Item) -> None:
     marker = item.get_closest_marker("streamsafe")
     if item.get_closest_marker("no_streamsafe") or not (item.config.stash[_on] or marker):
         return
-    from streamsafe.runtime.session import sanitize
+    from streamsafe.runtime.sanitize import sanitize
 
     options: dict[str, Any] = {"mode": item.config.stash[_mode]}
     ignored: list[str] = list(item.config.getini("streamsafe_ignore"))

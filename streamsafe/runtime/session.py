@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import wraps
-from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
-from streamsafe.order.hazard import Conflict, Hazard
+from streamsafe.order.hazard import Hazard
 from streamsafe.report.run_time import describe, frame_of
-from streamsafe.runtime.allow import Allowance, any_comment, covering, identity, meant, parse_allowance
+from streamsafe.runtime.allow import Allowance, any_comment, covering, identity, meant
+from streamsafe.runtime.library import known
 from streamsafe.runtime.patches import Patches
 
 Mode = Literal["raise", "warn", "collect"]
 MODES: tuple[Mode, ...] = ("raise", "warn", "collect")
 Host = bool | Literal["deep"]
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class StreamHazardError(RuntimeError):
@@ -184,8 +179,6 @@ NOTHING = "nothing was watched"
 
 def _nothing_watched() -> str:
     """No operation reached the front ends."""
-    from streamsafe.runtime.library import known
-
     names = [library.NAME for library in known()]
     return f"{NOTHING}: the program enqueued no work through {' or '.join(names)}"
 
@@ -202,119 +195,3 @@ def warn(hazard: Hazard, shown: bool = False) -> None:
         warnings.warn(StreamHazardWarning(text), stacklevel=2)
     else:
         warnings.warn_explicit(StreamHazardWarning(text), None, frame.filename, frame.line)
-
-
-class sanitize:
-    """Checks the order of CUDA work while a block, or a decorated function, runs.
-
-    Work enqueued before counts as finished. A session inside another joins it: both see the hazards found while the
-    inner one lasts, and the inner one's mode decides.
-
-    Args:
-        mode: ``raise`` raises :class:`StreamHazardError` before the operation that completes a hazard is enqueued,
-            ``warn`` warns, ``collect`` does neither. The session's ``hazards`` has them all.
-        threads: one clock for each host thread, ordered by what the ``threading`` and ``queue`` modules order; else a
-            synchronize in any thread counts for all.
-        host: whether accesses of the host to pinned arrays are checked: of those made in the session each access, of
-            others that no copy's source changes too early. ``deep`` looks at each access to the others too: it gives
-            them another type while the session lasts, searches all objects when it begins, and from Python 3.12 on
-            looks at lines that assign to elements, which slows all code down.
-        ignore: what is not reported: ``CODE``, ``CODE:FILE`` or ``CODE:FILE::FUNCTION``.
-        suppressions: a suppression file (docs/guides/silence.md); "" for none.
-        limit: keep so many hazards, and count the others; 0 for all.
-        trace: a text file that the session is recorded in; that of a session inside another stays empty.
-
-    Raises:
-        ValueError: an unknown mode or ``host``, or an ``ignore`` entry that names no code.
-        SuppressionError: the suppression file cannot be read, or an entry means nothing.
-        RuntimeError: on entering: CuPy's version is not supported, or the current stream is being captured.
-    """
-
-    def __init__(
-        self,
-        mode: Mode = "raise",
-        *,
-        threads: bool = False,
-        host: Host = True,
-        ignore: Iterable[str] = (),
-        suppressions: str = "",
-        limit: int = 0,
-        trace: Any = None,
-    ) -> None:
-        if callable(mode):
-            raise TypeError("write @sanitize(), with parentheses")
-        if mode not in MODES:
-            raise ValueError(f"mode is {mode!r}: it must be raise, warn or collect")
-        self.mode: Mode = mode
-        if host not in (True, False, "deep"):
-            raise ValueError(f"host is {host!r}: it must be True, False or 'deep'")
-        self._threads = threads
-        self._host = host
-        self._trace = trace
-        self._allowances = tuple(parse_allowance(text) for text in ignore)
-        if suppressions:
-            from streamsafe.runtime.suppressions import load
-
-            self._allowances += load(suppressions)
-        self._limit = limit
-        self._open: list[Session] = []
-
-    def __enter__(self) -> Session:
-        from streamsafe.runtime.opening import enter
-
-        session = Session(self.mode, self._allowances, self._limit)
-        enter(session, threads=self._threads, host=self._host, trace=self._trace)
-        self._open.append(session)
-        return session
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        from streamsafe.runtime.monitor import count
-        from streamsafe.runtime.opening import leave
-
-        session = self._open.pop()
-        count(session)
-        leave(session)
-        hazard = session.last_due()
-        if hazard is not None and error is None:
-            raise StreamHazardError(hazard)
-
-    def __call__(self, function: _Function) -> _Function:
-        if inspect.iscoroutinefunction(function):
-
-            @wraps(function)
-            async def sanitized_coroutine(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return await function(*args, **kwargs)
-
-            return sanitized_coroutine  # type: ignore[return-value]
-        if inspect.isgeneratorfunction(function):
-            raise TypeError("sanitize() cannot decorate a generator function: use `with` inside it")
-
-        @wraps(function)
-        def sanitized(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
-
-        return sanitized  # type: ignore[return-value]
-
-
-def coded(conflict: Conflict) -> Hazard:
-    """The conflict under its rule's code; the rules are loaded at the first conflict."""
-    from streamsafe.registry import code_for
-
-    return code_for(conflict)
-
-
-def reconsider(conflict: Conflict, hazard: Hazard) -> None:
-    """At the end of the program: the hazard of a conflict, under the code that it has in hindsight."""
-    if conflict.hindsight is not None and conflict.hindsight():
-        now = coded(replace(refined(conflict, ineffective_wait=False), notes=()))
-        hazard.code, hazard.name, hazard.message = now.code, now.name, now.message
-        hazard.notes, hazard.help = now.notes, now.help
-
-
-def refined(conflict: Conflict, **facts: Any) -> Conflict:
-    """The conflict with facts that only the front end knows."""
-    return replace(conflict, facts=replace(conflict.facts, **facts))

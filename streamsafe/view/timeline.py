@@ -36,8 +36,10 @@ from streamsafe.order.operations import (
     SynchronizeStream,
     Wait,
 )
-from streamsafe.runtime.session import Session, coded, reconsider
-from streamsafe.runtime.traces import SUPPRESSED, places, steps
+from streamsafe.runtime.judge import coded, reconsider
+from streamsafe.runtime.marks import SUPPRESSED, places
+from streamsafe.runtime.session import Session
+from streamsafe.runtime.traces import steps
 
 STEP_US = 10
 """One operation of the trace. The order is real; the durations are not."""

@@ -27,7 +27,8 @@ from streamsafe.order.operations import (
     Wait,
 )
 from streamsafe.order.trace import Trace, TraceError
-from streamsafe.runtime.traces import places, replay
+from streamsafe.runtime.marks import places
+from streamsafe.runtime.traces import replay
 from streamsafe.view.page import page
 from streamsafe.view.timeline import Timeline
 from tests.runtime.helpers import Program

@@ -23,6 +23,7 @@ from streamsafe.order.native.checker import NativeChecker
 from streamsafe.order.native.library import Library
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.blocks import device_blocks, pinned_blocks
+from streamsafe.runtime.judge import Verdict
 from streamsafe.runtime.monitor import Monitor, current, local, named, rendered
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.pinned import arrays as host
@@ -326,12 +327,10 @@ def _settle(
     Raises:
         StreamHazardError: the innermost session raises.
     """
-    from streamsafe.runtime.monitor import _Verdict
-
     checker = monitor.checker
     assert isinstance(checker, CuPyChecker)
     with monitor.lock:
-        verdict = _Verdict(monitor, may_raise)
+        verdict = Verdict(monitor, may_raise)
         checker.settle(stream, reads, writes, operation, site, verdict)
         hazard = verdict.take()
     if hazard is not None:

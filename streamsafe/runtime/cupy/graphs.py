@@ -15,7 +15,6 @@ from streamsafe.runtime import places as sites
 from streamsafe.runtime.cupy.state import order_lock, state, timeline
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.session import StreamHazardError
 
 _MODES: dict[int, CaptureMode] = {
     runtime.streamCaptureModeGlobal: "global",
@@ -62,15 +61,15 @@ def end(monitor: Monitor, queue: Hashable, call: Callable[[], Any]) -> tuple[Any
         captured = monitor.checker.capture_end(queue, host=monitor.thread, site=sites.capture(2))
     if queue in monitor.capturing:
         monitor.capturing.remove(queue)
-    hazard = monitor.judge(captured.conflicts, True)
+    hazard = monitor.error(captured.conflicts, True)
     try:
         result = call()
     except Exception as error:
         if hazard is not None:
-            raise StreamHazardError(hazard) from error
+            raise hazard from error
         raise
     if hazard is not None:
-        raise StreamHazardError(hazard)
+        raise hazard
     return result, captured
 
 

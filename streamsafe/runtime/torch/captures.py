@@ -13,11 +13,11 @@ from weakref import WeakKeyDictionary
 from streamsafe.order.captures import VIOLATIONS, CaptureMode, Graph, message_of
 from streamsafe.order.hazard import Conflict
 from streamsafe.runtime import places as sites
+from streamsafe.runtime.marks import FOUND, written
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.hooks.streams import event_of, handle_of
 from streamsafe.runtime.torch.objects import Base
-from streamsafe.runtime.traces import FOUND, written
 
 BEGINNINGS = {
     "cuBLAS": "`cublasCreate(handle)`",

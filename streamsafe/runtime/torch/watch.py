@@ -187,18 +187,16 @@ class Watch(Captures):
         with monitor.lock:
             self._extension.set_pending(False)
             if not reports:
-                session = monitor.sessions[-1] if monitor.sessions else None
-                due = session.due() if session is not None else None
-                monitor.deferred = any(each.waiting for each in monitor.sessions)
+                due = monitor.due()
                 self._extension.set_pending(monitor.deferred)
-                return StreamHazardError(due) if due is not None else None
+                return due
             known = [_use(*each) for each in uses]
             conflicts = [self._refined(checker.reader.read(report, known)) for report in reports]
             self._explained |= any(conflict.facts.violation is not None for conflict in conflicts)
-            hazard = monitor.judge(conflicts, may_raise)
+            error = monitor.error(conflicts, may_raise)
             if monitor.deferred:
                 self._extension.set_pending(True)
-        return StreamHazardError(hazard) if hazard is not None else None
+        return error
 
     def _refined(self, conflict: Conflict) -> Conflict:
         """With what is known of autograd."""
