@@ -67,6 +67,8 @@ class Decisions:
             self.numbers.bound(key[2], key[3], value)
         elif kind == "eq" and value:
             self.conds[("is", key[1])] = key[2]
+            if key[2][0] == "c":
+                self.conds.setdefault(("truth", key[1]), bool(key[2][2]))
         elif kind == "eq":
             self.never.setdefault(key[1], set()).add(key[2])
         elif kind == "in" and key[2][0] == "q":

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import bisect
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from .machine import Machine
 from .modules import Project
-from .program import Hazard
+from .program import Hazard, Timeline
 from .source import Function, Module, Site
 from .state import Broke, Continued, Raised, Returned, Spent, StopGenerator
 
@@ -17,6 +18,7 @@ PATHS = 16
 MAX_FILE_STEPS = 250_000
 """Statements and calls of all paths of a file."""
 _PAIRS = frozenset(("SS101", "SS102", "SS103", "SS111", "SS112", "SS301", "SS302"))
+ENDLESS = 1 << 60
 _RELEASES = ("SS201", "SS202")
 _WAITS = ("wait_stream", "wait_event")
 
@@ -31,6 +33,7 @@ class Found:
         paths, cut, steps: how many paths were run, how many were cut short, and how many statements they had.
         firsts: by finding: where else is what is unordered with its second part.
         waiters: where streams were made that wait somewhere.
+        further: by finding: those that the same missing edge leaves unordered, on some path.
     """
 
     def __init__(self) -> None:
@@ -39,6 +42,7 @@ class Found:
         self.entered: set[Function] = set()
         self.firsts: dict[Key, dict[ast.AST, Site]] = {}
         self.waiters: set[ast.AST] = set()
+        self.further: dict[Key, set[Key]] = {}
 
     def settled(self, mod: Module) -> None:
         """The paths are run: drop what they exclude together, and note what else is unordered.
@@ -63,6 +67,18 @@ class Found:
                 ]
             if h.never is not None and (waits or h.never[1] in self.waiters):
                 del self.hazards[key]
+        self._one_for_each_edge()
+
+    def _one_for_each_edge(self) -> None:
+        """Drop what the edge that another finding asks for would order as well, where that one is as sure."""
+        for key, others in self.further.items():
+            if key not in self.hazards:
+                continue
+            h, assumptions = self.hazards[key]
+            for other in others - {key}:
+                if other in self.hazards and len(self.hazards[other][1]) >= len(assumptions):
+                    del self.hazards[other]
+                    h.further += 1
 
     def add(self, h: Hazard, assumed: tuple[str, ...]) -> None:
         """Keep a hazard, unless it is known with fewer assumptions.
@@ -70,9 +86,7 @@ class Found:
         Args:
             assumed: what is assumed beside the assumptions of the hazard itself.
         """
-        module, node = h.second.site
-        family = h.code[:4] if h.code < "SS104" else h.code
-        key = (family, module.path, node.lineno, node.col_offset)
+        key = _place(h)
         assumptions = tuple(sorted({*h.assumptions, *assumed}))
         if h.first is not None and h.first.site is not None and len(assumptions) < 2:
             self.firsts.setdefault(key, {})[h.first.site[1]] = h.first.site
@@ -146,7 +160,8 @@ def _collect(m: Machine, found: Found) -> None:
         if h.code == "SS301" and h.first is not None and h.first.site is not None
     }
     second_call = m.second_call_at
-    for h in m.hazards:
+    edges: list[_Edge] = []
+    for h in sorted(m.hazards, key=lambda h: h.code in _RELEASES):
         h.trail = m.trail
         release = h.code in _RELEASES
         if release and h.second.site[1] in unordered:
@@ -165,7 +180,58 @@ def _collect(m: Machine, found: Found) -> None:
             extra.append("init")  # what the constructor enqueues is pending unless it waits
         if second_call is not None and h.first is not None and h.first.call <= second_call < h.second.call:
             extra.append("calls")
+        edge = _Edge.of(h, frozenset((*h.assumptions, *extra)))
+        if edge is not None:
+            same = next((e for e in edges if e.orders(edge) and e.hazard.second.site != h.second.site), None)
+            if same is not None:
+                found.further.setdefault(_place(same.hazard), set()).add(_place(h))
+                continue
+            edges.append(edge)
         found.add(h, tuple(extra))
+
+
+def _place(h: Hazard) -> Key:
+    """What two findings have in common that are one."""
+    module, node = h.second.site
+    family = h.code[:4] if h.code < "SS104" else h.code
+    return (family, module.path, node.lineno, node.col_offset)
+
+
+@dataclass(slots=True)
+class _Edge:
+    """The edge that is missing on a path: from the first access, at the latest before the second.
+
+    Attributes:
+        source, target: who is to be waited for, and who waits. begin, end: the times of the two accesses.
+    """
+
+    hazard: Hazard
+    source: Timeline
+    target: Timeline
+    begin: int
+    end: int
+    assumed: frozenset[str]
+
+    @classmethod
+    def of(cls, h: Hazard, assumed: frozenset[str]) -> _Edge | None:
+        """That of a finding; None where it is about something else."""
+        if h.first is None:
+            return None
+        if h.code in _RELEASES:  # the use is to come before the next life of the memory
+            return cls(h, h.second.timeline, h.first.timeline, h.second.call, h.seq or ENDLESS, assumed)
+        if h.code in _PAIRS and h.first.site is not None:
+            return cls(h, h.first.timeline, h.second.timeline, h.first.call, h.second.call, assumed)
+        return None
+
+    def orders(self, other: _Edge) -> bool:
+        """Whether it would order what another one is missing for: it stands between those two accesses."""
+        if (
+            self.source is not other.source
+            or self.target is not other.target
+            or not self.assumed <= other.assumed
+        ):
+            return False
+        return other.begin <= self.end <= other.end
 
 
 def _waited_elsewhere(m: Machine, h: Hazard, calls: set[int]) -> bool:

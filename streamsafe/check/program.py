@@ -252,7 +252,7 @@ class Hazard:
         notes: further places, by the models' names for them.
         wait: where an ineffective wait stands. missed: what the order engine says of it.
         seq: when memory was handed out again. never: where the stream was made that must not wait anywhere.
-        trail: what the path has done.
+        trail: what the path has done. further: how many more pairs the same missing edge leaves unordered.
     """
 
     code: str
@@ -265,6 +265,7 @@ class Hazard:
     missed: Conflict | None = None
     seq: int = 0
     never: Site = None
+    further: int = 0
     trail: Trail | None = None
 
 
@@ -330,7 +331,13 @@ class Program:
         timeline.shown = False
 
     def snapshot(self, stream: Timeline, site: Site = None) -> Reach:
-        """What is done when all that was given to a stream is done; ``site``: an event is recorded for that."""
+        """What is done when all that was given to a stream is done; ``site``: an event is recorded for that.
+
+        The legacy default stream is done only when the blocking streams are (TS-28, CS-09).
+        """
+        if stream.kind == "legacy":
+            self._barrier(stream)
+            stream.launch(self.host)
         _, count, clock = stream.snapshot()
         done = dict(clock)
         if stream in self.ticks:

@@ -85,6 +85,7 @@ class _Report:
             confidence=assumptions.confidence(code, self.tags),
             assumptions=self._assumptions(),
             witness=tuple(self._witness()),
+            further=self.shown.further,
             between_calls="calls" in self.tags,
         )
 

@@ -265,8 +265,10 @@ class Accesses(Callers):
         if not block.fresh or block.alloc is None or block.kept:
             return
         for a in reversed(block.accesses):
-            if a.timeline is block.alloc or a.timeline is self.order.host or a.timeline in block.recorded:
+            if a.timeline is block.alloc or a.timeline is self.order.host:
                 continue
+            if any(r is not block.alloc and self.order.covers(r, a) for r in block.recorded):
+                continue  # the streams it is recorded on keep it until what they wait for is done (TL-03)
             if a.kind == "collective":
                 continue
             if self.order.covers(block.alloc, a) or self.order.covers(self.order.host, a):
