@@ -17,17 +17,23 @@ class Decisions:
         order: told what the host knows where a query is true.
         flips: by the number of a decision, how it comes out.
         turned: told how a decision of these comes out.
+        guards: asked whether the statement that is run guards a wait.
 
     Attributes:
         conds: how each condition came out, by its key; of ("is", v): the constant that v is.
-        taken: the decisions that may be turned round, in order.
+        taken: the decisions that may be turned round, in order, and whether they guard waits (`guards`).
         among, never: which constants a value may be, and which it is not.
         queries: by a query of the host: what it knows where that is true.
         quiet: whether decisions are not to be turned round.
     """
 
     def __init__(
-        self, numbers: Numbers, order: Program, flips: dict[int, bool], turned: Callable[[bool], None]
+        self,
+        numbers: Numbers,
+        order: Program,
+        flips: dict[int, bool],
+        turned: Callable[[bool], None],
+        guards: Callable[[], bool],
     ) -> None:
         self.numbers, self.order, self.flips, self.turned = numbers, order, flips, turned
         self.conds: dict[Key, Key] = {}
@@ -36,6 +42,8 @@ class Decisions:
         self.never: dict[Key, set[Key]] = {}
         self.queries: dict[Key, Reach] = {}
         self.quiet = False
+        self.guarding = guards
+        self.guards: list[bool] = []
 
     def decide(self, key: Key, default: bool, flip: bool = True) -> bool:
         """How a condition comes out of which nothing is known: the same way each time on one path.
@@ -54,6 +62,7 @@ class Decisions:
             n = len(self.taken)
             value = self.flips.get(n, default)
             self.taken.append((key, value))
+            self.guards.append(self.guarding())
             if n in self.flips:
                 self.turned(value)
         self.conds[key] = value

@@ -27,6 +27,7 @@ class Expressions:
 
     def __init__(self, state: State) -> None:
         self.m = state
+        self._constants: dict[ast.Constant, Const] = {}
 
     def table(self) -> dict[type[ast.AST], Callable[[Any], V]]:
         """What evaluates each kind of expression."""
@@ -48,7 +49,10 @@ class Expressions:
         }
 
     def eval_constant(self, n: ast.Constant) -> V:
-        return Const(n.value)
+        v = self._constants.get(n)
+        if v is None:
+            v = self._constants[n] = Const(n.value)
+        return v
 
     def eval_name(self, n: ast.Name) -> V:
         return self.name(n.id)

@@ -13,9 +13,11 @@ from .program import Hazard, Timeline
 from .source import Function, Module, Site
 from .state import Broke, Continued, Raised, Returned, Spent, StopGenerator
 
-PATHS = 16
+PATHS = 40
 """Paths of an entry."""
-MAX_FILE_STEPS = 250_000
+AS_LONG_AS_FIRST = 16
+"""How many times as many statements as its first path all paths of an entry may have."""
+MAX_FILE_STEPS = 120_000
 """Statements and calls of all paths of a file."""
 _PAIRS = frozenset(("SS101", "SS102", "SS103", "SS111", "SS112", "SS301", "SS302"))
 ENDLESS = 1 << 60
@@ -95,37 +97,59 @@ class Found:
             self.hazards[key] = (h, assumptions)
 
 
-def explore(project: Project, start: Callable[[Machine], None], found: Found, paths: int = PATHS) -> None:
-    """Run an entry along its first path, then with each decision of it turned round.
+class Exploration:
+    """The paths of one entry: its first one, then those with decisions of it turned round.
+
+    Those come first that turn a condition which guards a wait: where nobody waits is what is looked for.
 
     Args:
         start: given a machine, runs the entry.
         paths: how many at most.
     """
-    todo: list[dict[int, bool]] = [{}]
-    seen: set[tuple[object, ...]] = set()
-    asked: set[object] = set()
-    while todo and paths > 0 and found.steps < MAX_FILE_STEPS:
-        flips = todo.pop(0)
-        paths -= 1
-        m = _run(project, start, flips, found)
+
+    def __init__(
+        self, project: Project, start: Callable[[Machine], None], found: Found, paths: int = PATHS
+    ) -> None:
+        self.project, self.start, self.found, self.paths = project, start, found, paths
+        self.steps = self.budget = 0
+        self.todo: list[dict[int, bool]] = [{}]
+        self.seen: set[tuple[object, ...]] = set()
+        self.asked: set[object] = set()
+
+    def next(self) -> bool:
+        """Run one path, if there is one left.
+
+        Returns:
+            Whether there was.
+        """
+        found = self.found
+        if not self.todo or self.paths <= 0 or found.steps >= MAX_FILE_STEPS or self.steps > self.budget:
+            return False
+        flips = self.todo.pop(0)
+        self.paths -= 1
+        m = _run(self.project, self.start, flips, found)
+        self.steps += m.steps
+        if not flips:
+            self.budget = AS_LONG_AS_FIRST * m.steps
         signature = tuple(m.decisions)
-        if signature in seen:
-            continue
-        seen.add(signature)
-        _collect(m, found)
-        if len(flips) < 2:
-            last = max(flips, default=-1)
-            opened = [
-                i for i in range(last + 1, len(m.decisions)) if flips and m.decisions[i][0] not in asked
-            ]
-            opened = sorted(opened, key=lambda i: m.decisions[i][0][0] not in ("eq", "in"))[:3]
-            asked.update(k for k, _ in m.decisions)
-            later = [i for i in range(last + 1, len(m.decisions)) if i not in opened]
-            todo[:0] = [
-                {**flips, i: not m.decisions[i][1]} for i in opened
-            ]  # what only this turn has come to
-            todo += [{**flips, i: not m.decisions[i][1]} for i in later]
+        if signature not in self.seen:
+            self.seen.add(signature)
+            _collect(m, found)
+            if len(flips) < 2:
+                self._plan(m, flips)
+        return True
+
+    def _plan(self, m: Machine, flips: dict[int, bool]) -> None:
+        """Which decisions of a path are to be turned round, and when."""
+        first = max(flips, default=-1) + 1
+        decisions = m.decisions
+        opened = [i for i in range(first, len(decisions)) if flips and decisions[i][0] not in self.asked]
+        opened = sorted(opened, key=lambda i: decisions[i][0][0] not in ("eq", "in"))[:3]
+        self.asked.update(k for k, _ in decisions)
+        later = [i for i in range(first, len(decisions)) if i not in opened]
+        later.sort(key=lambda i: not m.path.guards[i])
+        self.todo[:0] = [{**flips, i: not decisions[i][1]} for i in opened]  # what only this turn has come to
+        self.todo += [{**flips, i: not decisions[i][1]} for i in later]
 
 
 def _run(project: Project, start: Callable[[Machine], None], flips: dict[int, bool], found: Found) -> Machine:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 from ..program import Block
 from ..source import Class
 from ..values import (
@@ -80,13 +78,7 @@ class Modules(Unknown):
         if got[""]:
             return True
         if name not in got:
-            got[name] = any(
-                isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and n.attr == name
-                for c in cls.mro()
-                for f in c.methods.values()
-                if name in f.words
-                for n in ast.walk(f.node)
-            )
+            got[name] = any(name in f.stores for c in cls.mro() for f in c.methods.values())
         return got[name]
 
     def move_module(self, r: Sym, name: str, args: Args, kwargs: Kwargs, n: Node) -> V:
