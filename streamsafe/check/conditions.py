@@ -113,6 +113,8 @@ class Conditions:
             if known is not None:
                 return bool(known == kb) != negated
             path = self.m.path
+            if b.value and ka in path.falsy:
+                return negated
             if kb in path.never.get(ka, ()) or kb not in path.among.get(ka, (kb,)):
                 return negated
             if isinstance(b.value, bool) and isinstance(a, Sym):

@@ -23,6 +23,7 @@ class Decisions:
         conds: how each condition came out, by its key; of ("is", v): the constant that v is.
         taken: the decisions that may be turned round, in order, and whether they guard waits (`guards`).
         among, never: which constants a value may be, and which it is not.
+        falsy: what was false as a condition: it is no constant that is true.
         queries: by a query of the host: what it knows where that is true.
         quiet: whether decisions are not to be turned round.
     """
@@ -40,6 +41,7 @@ class Decisions:
         self.taken: list[tuple[Key, bool]] = []
         self.among: dict[Key, set[Key]] = {}
         self.never: dict[Key, set[Key]] = {}
+        self.falsy: set[Key] = set()
         self.queries: dict[Key, Reach] = {}
         self.quiet = False
         self.guarding = guards
@@ -54,7 +56,7 @@ class Decisions:
         """
         got: bool | None = self.conds.get(key)
         if got is None and key[0] == "cmp" and key[1] == "Lt":
-            got = self.numbers.bounded(key[2], key[3])
+            got = self.numbers.less(key[2], key[3])
         if got is not None:
             return got
         value = default
@@ -73,13 +75,16 @@ class Decisions:
         """A condition has come out: what else is known now."""
         kind = key[0]
         if kind == "cmp" and key[1] == "Lt":
-            self.numbers.bound(key[2], key[3], value)
+            self.numbers.learn_less(key[2], key[3], value)
         elif kind == "eq" and value:
             self.conds[("is", key[1])] = key[2]
             if key[2][0] == "c":
                 self.conds.setdefault(("truth", key[1]), bool(key[2][2]))
+                self._equal(key[1], key[2])
         elif kind == "eq":
             self.never.setdefault(key[1], set()).add(key[2])
+        elif kind == "truth" and not value:
+            self.falsy.add(key[1])
         elif kind == "in" and key[2][0] == "q":
             if value:
                 self.among[key[1]] = set(key[2][1])
@@ -87,6 +92,12 @@ class Decisions:
                 self.never.setdefault(key[1], set()).update(key[2][1])
         elif value and key in self.queries:
             self.order.wait(self.order.host, self.queries[key])
+
+    def _equal(self, a: Key, constant: Key) -> None:
+        """A value is a constant."""
+        if constant[1] == "int":
+            self.numbers.learn_less(a, constant, False)
+            self.numbers.learn_less(constant, a, False)
 
     def is_among(self, a: Key, constants: set[Key]) -> bool | None:
         """Whether a value is one of some constants, as far as the path says it."""

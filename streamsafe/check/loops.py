@@ -111,6 +111,7 @@ class Loops:
         if self._has_no_round(it, s):
             self.m.body(s.orelse)
             return
+        self._as_many_rounds_as_run(it, s)
         self.m.walked.append(it)
         times, self.m.times = self.m.times, self.m.times * self._rounds_for_one(it, s)
         pinning = Thread()
@@ -150,6 +151,25 @@ class Loops:
             ("truth", self.m.key(count)), True
         )  # a later loop over as many has rounds, too
         return False
+
+    def _as_many_rounds_as_run(self, it: V, s: ast.For | ast.AsyncFor) -> None:
+        """Of a range with an unknown end: that it ends after the rounds that are run, unless the path knows better."""
+        if not (isinstance(it, Range) and isinstance(it.start, Const) and isinstance(it.start.value, int)):
+            return
+        if isinstance(it.stop, Const) or asked_rounds(self.m.frame.module, s):
+            return
+        count = self._round_count(it.start.value, it.stop, self._rounds(s.body))
+        numbers, stop, end = self.m.numbers, self.m.key(it.stop), self.m.key(Const(it.start.value + count))
+        if numbers.less(stop, end) is None and numbers.less(end, stop) is None:
+            numbers.learn_less(stop, end, False)
+            numbers.learn_less(end, stop, False)
+
+    def _round_count(self, start: int, stop: V, rounds: int) -> int:
+        """How many rounds of a range with an unknown end are run: no more than the path knows that there are."""
+        key = self.m.key(stop)
+        while rounds > 0 and self.m.numbers.less(self.m.key(Const(start + rounds - 1)), key) is False:
+            rounds -= 1
+        return rounds
 
     def _recorded_later(self, s: ast.For | ast.AsyncFor) -> None:
         """The events of a container that a round of a loop records which was not run."""
@@ -209,7 +229,11 @@ class Loops:
             start = it.start.value if isinstance(it.start, Const) else None
             stop = it.stop.value if isinstance(it.stop, Const) else None
             if start is not None:
-                n = rounds if stop is None else max(0, min(stop - start, rounds + 2))
+                n = (
+                    self._round_count(start, it.stop, rounds)
+                    if stop is None
+                    else min(stop - start, rounds + 2)
+                )
                 for i in range(n):
                     yield Const(start + i)
             else:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .values import Bound, Cls, Const, Func, Key, Lib, Obj, Range, Seq, Stream, Sym, Tensor, V
 
+ZERO: Key = ("zero",)
+"""Stands for the number 0 in differences."""
+_FAR = float("inf")
 _PLAIN = (int, str, float, bool, type(None), bytes)
 
 
@@ -16,14 +17,16 @@ class Numbers:
         vns: the number of each unknown, by how it was got.
         syms: the unknown of each number.
         equal: unknowns that have the same value wherever they have the same key.
-        bounds: the least and the most that an unknown number is, by its key; None where there is no such bound.
+        sums: of a number by its key: the sum that it is.
+        differences: of two numbers by their keys: the most by which the first one is greater.
     """
 
     def __init__(self) -> None:
         self.vns: dict[Key, int] = {}
         self.syms: dict[int, Sym] = {}
         self.equal: dict[int, Key] = {}
-        self.bounds: dict[Key, tuple[int | None, int | None]] = {}
+        self.sums: dict[Key, tuple[dict[Key, int], int]] = {}
+        self.differences: dict[tuple[Key, Key], int] = {}
         self._uids = 0
 
     def vn(self, key: Key) -> int:
@@ -78,37 +81,54 @@ class Numbers:
         return ("i", self.uid(v))
 
     # ------------------------------------------------------------------ bounds
-    def bounded(self, a: Key, b: Key) -> bool | None:
-        """Whether a is less than b, as far as the one that is unknown was compared with other numbers."""
-        split = _split(a, b)
-        if split is None:
+    def less(self, a: Key, b: Key) -> bool | None:
+        """Whether a is less than b, as far as it follows from how numbers compared before."""
+        difference = self._difference(a, b)
+        if difference is None:
             return None
-        v, n, below = split
-        low, high = self.bounds.get(v, (None, None))
-        if below:  # v < n
-            return True if high is not None and high < n else False if low is not None and low >= n else None
-        return True if low is not None and low > n else False if high is not None and high <= n else None
+        above, below, most = difference
+        if self._most(above, below) <= most - 1:
+            return True
+        return False if self._most(below, above) <= -most else None
 
-    def bound(self, a: Key, b: Key, less: bool) -> None:
+    def learn_less(self, a: Key, b: Key, less: bool) -> None:
         """a is less than b, or is not."""
-        split = _split(a, b)
-        if split is None:
+        difference = self._difference(a, b)
+        if difference is None:
             return
-        v, n, below = split
-        low, high = self.bounds.get(v, (None, None))
-        if below == less:  # v <= n - 1, or not n < v
-            top = n - 1 if below else n
-            high = top if high is None else min(high, top)
-        else:
-            bottom = n if below else n + 1
-            low = bottom if low is None else max(low, bottom)
-        self.bounds[v] = (low, high)
+        above, below, most = difference
+        pair, bound = ((above, below), most - 1) if less else ((below, above), -most)
+        self.differences[pair] = min(bound, self.differences.get(pair, bound))
 
+    def linear(self, key: Key) -> tuple[dict[Key, int], int]:
+        """A number as a sum of unknowns, each so many times, and a constant."""
+        if key[0] == "c":
+            return {}, key[2]
+        return self.sums.get(key) or ({key: 1}, 0)
 
-def _split(a: Key, b: Key) -> tuple[Key, int, bool] | None:
-    """Of two keys the unknown, the number that the other one is, and whether the unknown stands first."""
-    if (a[0] == "c") == (b[0] == "c"):
-        return None
-    unknown, constant, below = (b, a, False) if a[0] == "c" else (a, b, True)
-    number: Any = constant[2]
-    return (unknown, number, below) if constant[1] == "int" else None
+    def _difference(self, a: Key, b: Key) -> tuple[Key, Key, int] | None:
+        """``a < b`` as ``u - v < n``: u and v are unknowns or zero; None where it has another form."""
+        if any(key[0] == "c" and key[1] != "int" for key in (a, b)):
+            return None
+        (x, c), (y, d) = self.linear(a), self.linear(b)
+        rest = {k: n for k in {*x, *y} if (n := x.get(k, 0) - y.get(k, 0))}
+        if sorted(rest.values()) not in ([], [1], [-1], [-1, 1]):
+            return None
+        above = next((k for k, n in rest.items() if n == 1), ZERO)
+        below = next((k for k, n in rest.items() if n == -1), ZERO)
+        return above, below, d - c
+
+    def _most(self, above: Key, below: Key) -> float:
+        """The most that ``above - below`` is: the shortest path over all differences that are known."""
+        if above == below:
+            return 0
+        reached: dict[Key, float] = {below: 0}
+        for _ in range(len(self.differences)):
+            changed = False
+            for (u, v), bound in self.differences.items():
+                if v in reached and reached[v] + bound < reached.get(u, _FAR):
+                    reached[u] = reached[v] + bound
+                    changed = True
+            if not changed:
+                break
+        return reached.get(above, _FAR)

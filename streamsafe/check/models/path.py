@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
+from ..numbers import Numbers
 from ..program import Block, Hazard, Program, Reach, Timeline
 from ..source import Class
 from ..values import Event, Func, Gen, Graph, Map, Obj, Sym, Thread, V
@@ -33,6 +34,7 @@ class Path(Protocol):
     current: dict[str, list[Timeline]]
     frames: list[Any]
     fields: dict[tuple[int, str], V]
+    numbers: Numbers
     vns: dict[Any, int]
     equal: dict[int, Any]
     conds: dict[Any, bool]

@@ -59,7 +59,7 @@ class State(GraphRules):
         self.instances: dict[int, Obj] = {}
         self.maybe: dict[int, Made] = {}  # the same of what may be a number
         self.optimizers: dict[int, tuple[str, dict[str, bool | None]]] = {}
-        self.sums: dict[Any, tuple[dict[Any, int], int]] = {}  # by the key of a number: what it is the sum of
+        self.sums = machine.numbers.sums
         self.nets: dict[Any, frozenset[Any]] = {}  # by block or unknown: the models it was computed by
         self.uploads: list[tuple[Timeline, int]] = []  # copies from the host: stream and place
         self.snapshots: list[Known] = []  # of the events that were recorded
