@@ -29,6 +29,9 @@ def distributed(lib: Modules, c: Call) -> V:
             for op in c.first.items
             if isinstance(op, Seq) and len(op.items) > 1 and isinstance(op.items[0], Lib)
         ]
+        for work in works:
+            if isinstance(work, Work):
+                work.snapshot = lib.order.snapshot(lib.comm)  # they are one operation
         return Seq(works, "list", c.first.more)
     if c.last == "barrier":
         lib.everything(c.node)

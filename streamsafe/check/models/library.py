@@ -289,6 +289,9 @@ class Library(Captures):
             return m.fields.get((-block.uid, "grad")) or self.gradient_of(owner)
         if attr == "device" and block.uid in self.moved_to:
             return self.moved_to[block.uid]
+        sure = block.uid not in self.moved_to and "guessed" not in block.notes
+        if attr == "is_cuda" and sure and block.place in ("cuda", "pinned", "pageable"):
+            return Const(block.place == "cuda")
         if attr in TENSOR_METADATA and (attr != "size" or block.lib == "cupy" or owner.numpy):
             return m.sym(m.vn(("meta", block.uid, attr)), attr, "host")
         return Bound(owner, attr)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from streamsafe.apis import names as apis
+
 from ..program import Block
 from ..source import Class
 from ..values import (
@@ -43,7 +45,10 @@ class Modules(Unknown):
                 self.tensor(v) if isinstance(v, Sym) and v.hint not in ("index", "host", "getter") else v
                 for v in values
             ]
-            return self.compute(values, node, f"{name}()")
+            out = self.compute(values, node, f"{name}()")
+            if name in apis.GENERATING_METHODS:
+                self.sync_quiet()  # it reads what it has made
+            return out
         if pb is not None and pb.accesses:
             self.launch([Tensor(pb)], [], f"{name}()", node, notes=frozenset({"model"}))
         return self.unmodelled(name, callee, args, kwargs, node, self.kind_of_call(callee, name))

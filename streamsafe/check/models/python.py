@@ -83,6 +83,15 @@ def mapping(lib: Modules, c: Call) -> V:
     return Map({}, lib.m.vn(("dict", len(lib.m.vns))))
 
 
+@models(FUNCTIONS, "itertools.chain itertools.chain.from_iterable")
+def chain(lib: Modules, c: Call) -> V:
+    sources: list[V] = list(c.args)
+    if c.last == "from_iterable":
+        sources = lib.m.materialised(c.args[0], c.node) if c.args else []
+    items = [v for s in sources if not isinstance(s, Gen) for v in lib.m.materialised(s, c.node)]
+    return Seq(items, "list", True)
+
+
 @models(FUNCTIONS, "itertools.cycle")
 def cycle(lib: Modules, c: Call) -> V:
     a = c.first

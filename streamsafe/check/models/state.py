@@ -95,6 +95,7 @@ class State(GraphRules):
         ] = {}  # by the key of a parameter: the model of its gradient
         self.trained: dict[int, frozenset[Any]] = {}  # by optimizer: the models whose parameters it was given
         self.wraps: dict[Any, frozenset[Any]] = {}  # by module: the modules that it was made of
+        self.on_the_device: set[int] = set()  # unknowns that models have made of what is on the device
         self.exchanges: list[Known] = []  # what was known where memory was handed over
         self.moved_to: dict[int, V] = {}  # by block: the device that is not known
 
@@ -126,7 +127,7 @@ class State(GraphRules):
             return v
         if isinstance(v, Sym):
             if v.block is None:
-                v.block = Block(place, v.text)
+                v.block = Block("cuda" if v.vn in self.on_the_device else place, v.text)
                 self.vn_of[v.block.uid] = v.vn
                 v.block.given = v.vn if self.of_caller(v) else 0
                 if v.vn in self.m.loaded:

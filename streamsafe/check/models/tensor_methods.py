@@ -216,7 +216,10 @@ def to_the_device(lib: Modules, t: Tensor, where: set[str], non_blocking: bool, 
         return out  # from the host, and waited for, or there already
     if non_blocking and c.name == "to" and "cuda" not in where:
         lib.moved_to[out.block.uid] = device if device is not None else NONE
-    lib.launch([t], [out], "to", n, kind, "h2d" if non_blocking else "")
+    blocking = not non_blocking and lib.m.capture is None and c.name != "type_as"
+    lib.launch([t], [out], "to", n, kind, "h2d" if non_blocking else "", strong=not blocking)
+    if blocking:
+        lib.sync_quiet()  # TM-04: from the host it waits, and on the device there is nothing to copy
     if not non_blocking and where and where <= {"cuda", "cuda?"}:
         out.block.accesses.clear()  # it was there, or the copy is waited for
     return out

@@ -18,6 +18,7 @@ from ..values import (
     Tensor,
     V,
 )
+from .evidence import NUMBER_OPERATORS, number_names, operands
 from .path import Node, Notes, Part
 from .state import HOSTS
 from .timing import Timing
@@ -294,10 +295,12 @@ class Tensors(Timing):
             and not any(isinstance(v, Sym) and v.hint in ("index", "host", "getter") for v in (a, b))
             and self.m.capture is None
         ):
+            if self.used_as_number(node):
+                return self.m.sym(self.m.vn(key), "<number>", "index")
             if (
                 self.off_the_callers()
                 and len(self.m.frames) == self.opened
-                and not isinstance(node.op, (ast.Mod, ast.FloorDiv))
+                and not isinstance(node.op, NUMBER_OPERATORS)
             ):
                 return self.compute(
                     [self.tensor(v) if isinstance(v, Sym) else v for v in (a, b)], node, "arithmetic"
@@ -316,6 +319,12 @@ class Tensors(Timing):
             self.allocated(self.cur(), node, ("unmodelled",))
             return s
         return self.m.sym(self.m.vn(key), "<number>", hint)
+
+    def used_as_number(self, node: ast.AST) -> bool:
+        """Whether the function uses a name of an expression as a number."""
+        function = self.m.frame.function
+        names = number_names(function.node) if function is not None else frozenset()
+        return not names.isdisjoint(operands(node))
 
     def unary(self, v: V, node: Node) -> V:
         if self.tensorish(v):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamsafe.apis import names as apis
+from streamsafe.apis import table
 
 from ..program import Block
 from ..values import NONE, Const, Ctx, Generator, Lib, Map, Params, Seq, Sym, Tensor, V
@@ -51,6 +52,9 @@ def torch_function(lib: Modules, c: Call) -> V:
         return typed_tensor(lib, c)
     if name.startswith(COMPILED):
         return c.args[0] if c.args else lib.m.fresh(last)
+    if last == "synchronize":
+        lib.sync_host(None, c.node, "synchronize()")  # of another backend
+        return NONE
     if name.startswith("torch.testing."):
         return written_down(lib, c)
     if name.startswith("torch.Tensor.") and c.args:
@@ -241,13 +245,30 @@ def written_down(lib: Modules, c: Call) -> V:
 
 
 # ---------------------------------------------------------------------- what waits, and what only looks
-@models(TORCH_FUNCTIONS, apis.BLOCKING_METHODS | {"bincount"})
 def blocking(lib: Modules, c: Call) -> V:
     """TM-10: the size of the result, or the answer, is a value of the device."""
     out = lib.compute(c.args, c.node, c.last)
-    if any(t.block.place not in HOSTS for v in c.args for t in lib.tensors_in(v)):
+    tensors = [t for v in c.args for t in lib.tensors_in(v)]
+    if not tensors or any(t.block.place not in HOSTS for t in tensors):
         lib.sync_host(lib.cur(), c.node, f"torch.{c.last}()")
     return out
+
+
+models(TORCH_FUNCTIONS, apis.BLOCKING_METHODS | {"bincount"})(blocking)
+
+
+@models(TORCH_FUNCTIONS, "repeat_interleave one_hot where")
+def sized_by_values(lib: Modules, c: Call) -> V | None:
+    """TM-10: the host asks for the size of the result, unless it is told."""
+    row = table.find(c.name if c.last != "one_hot" else "torch.nn.functional.one_hot")
+    spared = row is not None and any(k in c.kwargs for k in row.unless.split())
+    if spared or (
+        len(c.args) > (2 if c.last == "repeat_interleave" else 1) and c.last != "repeat_interleave"
+    ):
+        return None
+    if c.last == "repeat_interleave" and any(isinstance(v, Const) for v in c.args[1:2]):
+        return None  # each as often as the others
+    return blocking(lib, c) if lib.m.capture is None else None
 
 
 @models(TORCH_FUNCTIONS, apis.VIEW_FUNCTIONS)

@@ -160,6 +160,8 @@ class Unknown(Containers):
         if name in apis.GENERATING_METHODS:
             self.sync_quiet()  # it reads what it has made
         result = self.unknown_result(node, name, at, seq, kind=kind)
+        if kind == "model" and any(t.block.place == "cuda" for t in device):
+            self.on_the_device.add(result.vn)
         if (
             m.capture is not None
             and result.block is not None

@@ -53,6 +53,12 @@ ALWAYS_TENSORS = frozenset(
 OFTEN_OTHERS = frozenset("add all any index sort type float half eval where".split())
 """Methods of tensors that other things have as well."""
 
+HOST_METHODS = frozenset(
+    """named_buffers named_modules named_children modules children state_dict get_submodule get_parameter eval
+    train""".split()
+)
+"""Methods of modules that do nothing with data: they list what there is, or set a mode."""
+
 Model = Callable[[Modules, Sym, Call, "Sym | None"], "V | None"]
 
 
@@ -81,6 +87,14 @@ def keeps(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
         lib.m.roots.extend(c.args)
         return NONE
     return lib.exchanged(r, c.node) if c.name in ("__dlpack__", "dlpack") else None
+
+
+def listed(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """What modules, optimizers and loaders are asked for or told on the host."""
+    m = lib.m
+    if c.name not in HOST_METHODS or lib.tensorish(r):
+        return None
+    return m.sym(m.vn(("listed", r.vn, c.name)), f"{r.text}.{c.name}()", "element")
 
 
 def logs(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
@@ -249,7 +263,8 @@ def moved(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
 def tensor(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     """Something that only tensors have, or what a tensor is asked for."""
     name = c.name
-    evident = lib.tensorish(r) or (name in apis.ARITHMETIC_METHODS and name not in OFTEN_OTHERS)
+    waits = name in apis.BLOCKING_METHODS and r.hint not in ("host", "getter")
+    evident = waits or lib.tensorish(r) or (name in apis.ARITHMETIC_METHODS and name not in OFTEN_OTHERS)
     if name in ALWAYS_TENSORS or (name in apis.TENSOR_METHODS and evident):
         return tensor_method(lib, lib.tensor(r), c)
     if name.endswith("_") and not name.endswith("__") and name not in apis.NOT_IN_PLACE:
@@ -309,6 +324,7 @@ MODELS: tuple[Model, ...] = (
     hooks,
     array_to_host,
     metadata,
+    listed,
     optimizer,
     parameters,
     stream_or_event,
