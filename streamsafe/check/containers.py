@@ -28,6 +28,8 @@ from .values import (
     V,
 )
 
+_MAX_ROWS = 4
+
 
 class Containers:
     """Makes containers and picks their elements."""
@@ -68,6 +70,8 @@ class Containers:
                 k = self.m.key(index)
                 if len(v.items) == 1 and not v.more:
                     return v.items[0]
+                if not v.more and len(v.items) <= _MAX_ROWS and all(isinstance(i, Seq) for i in v.items):
+                    return self._row(v, index)
                 return self.like(v.items[0], ("elem", self.m.uid(v), k), v)
             return self.m.sym(self.m.vn(("elem", self.m.uid(v), self.m.key(index))), "element")
         if isinstance(v, Map):
@@ -99,6 +103,14 @@ class Containers:
             if v.vn in self.m.loaded:
                 self.m.loaded.add(got.vn)
         return got
+
+    def _row(self, v: Seq, index: V) -> V:
+        """One of some rows by an unknown number, the same on one path: the parts of a row belong together."""
+        key = self.m.key(index)
+        for i, row in enumerate(v.items[:-1]):
+            if self.m.decide(("eq", key, ("c", "int", i)), True):
+                return row
+        return v.items[-1]
 
     def only_entry(self, v: Map, index: V) -> V | None:
         """What a mapping with one entry gives under any key that it knows."""

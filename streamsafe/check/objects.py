@@ -173,6 +173,9 @@ class Objects:
             return v
         if attr in _OF_MODULES and cls.is_module():
             return Bound(owner, attr)
+        fallback = cls.method("__getattr__")
+        if fallback is not None and not attr.startswith("__"):
+            return self.m.call_function(Func(fallback, owner), [Const(attr)], {}, n)
         s = self.m.sym(self.m.vn(("attr", self.m.key(owner), attr)), f"{owner.text}.{attr}", "attr")
         owner.fields[attr] = s
         self.m.owners[s.vn] = (owner, attr)
@@ -207,6 +210,9 @@ class Objects:
         Args:
             none: whether None is an answer, and not what others set.
         """
+        inner = next((c.inner[attr] for c in cls.mro() if attr in c.inner), None)
+        if inner is not None:
+            return Cls(inner)
         c = next((c for c in cls.mro() if attr in c.attrs), None)
         if c is None:
             return None
