@@ -303,6 +303,33 @@ OPERATIONS: dict[str, type[Operation]] = {
 """The operations by the name they have in a trace."""
 
 
+TAPE: dict[str, str] = {
+    "stream": "key device kind",
+    "destroy_stream": "key",
+    "host_function": "stream function host",
+    "event": "key",
+    "destroy_event": "key",
+    "record": "event stream host site external",
+    "wait": "stream event host site external implicit",
+    "synchronize_stream": "stream host site",
+    "synchronize_event": "event host site",
+    "synchronize_device": "device host site",
+    "host_edge": "source target",
+    "forget_carrier": "carrier",
+    "access": "stream operation site host ...",
+    "allocate": "space start size stream owner site fresh host",
+    "free": "space start site",
+    "record_stream": "space start stream",
+    "release_block": "space start size",
+    "capture_begin": "stream mode private_pool host site graph",
+    "capture_end": "stream site",
+    "replay": "graph stream operation site host",
+    "gradient": "space start stop",
+}
+"""The operations that the core in C++ records, in the order of its enumeration, with their fields as integers in the
+order in which it writes them. After those of an access come its uses; ``gradient`` is a mark."""
+
+
 class Program:
     """A stream program that is being run: a checker, and its graphs by number."""
 

@@ -1,9 +1,10 @@
-"""The verbs that the core in C++ recorded (``core.hpp``, ``Verb``), as lines of a trace."""
+"""The operations that the core in C++ recorded, as lines of a trace."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
 
 from streamsafe.order import operations as program
 from streamsafe.order.explain import Render
@@ -17,7 +18,15 @@ from streamsafe.order.work import GRADIENT, Backward
 EVERY = 0.25
 """Seconds between two looks at the tape; what a run that is killed loses."""
 
-_MODES = ("global", "thread_local", "relaxed")
+_OPERATIONS = tuple((name, columns.split()) for name, columns in program.TAPE.items())
+"""By the numbers of the core."""
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "kind": KINDS,
+    "owner": OWNERS,
+    "mode": ("global", "thread_local", "relaxed"),
+}
+"""What the core's numbers stand for in these fields."""
 
 
 class Tape:
@@ -71,91 +80,49 @@ class Tape:
             values = answer(self._checker._library.take_tape, self._checker._core)
             at = 0
             while at < len(values):
-                verb, size = values[at], values[at + 1]
-                for operation in self._operations(verb, values[at + 2 : at + 2 + size]):
+                number, size = values[at], values[at + 1]
+                for operation in self._operations(number, values[at + 2 : at + 2 + size]):
                     self._write(operation)
                 at += 2 + size
 
-    def _operations(self, verb: int, v: Sequence[int]) -> Iterator[program.Operation]:
-        if verb == 0:
-            name = self._checker.line_name(v[0])
-            yield program.Stream(key=_line(v[0]), device=v[1], kind=KINDS[v[2]], name=name)  # type: ignore[arg-type]
-        elif verb == 1:
-            yield program.DestroyStream(key=_line(v[0]))
-        elif verb == 2:
-            yield program.HostFunction(stream=_line(v[0]), function=_line(v[1]), host=_host(v[2]))
-        elif verb == 3:
-            yield program.Event(key=_key(v[0]))
-        elif verb == 4:
-            yield program.DestroyEvent(key=_key(v[0]))
-        elif verb == 5:
-            yield program.Record(
-                event=_key(v[0]),
-                stream=_line(v[1]),
-                host=_host(v[2]),
-                site=self._site(v[3]),
-                external=bool(v[4]),
-            )
-        elif verb == 6:
-            yield program.Wait(
-                stream=_line(v[0]),
-                event=_key(v[1]),
-                host=_host(v[2]),
-                site=self._site(v[3]),
-                external=bool(v[4]),
-                implicit=bool(v[5]),
-            )
-        elif verb == 7:
-            yield program.SynchronizeStream(stream=_line(v[0]), host=_host(v[1]), site=self._site(v[2]))
-        elif verb == 8:
-            yield program.SynchronizeEvent(event=_key(v[0]), host=_host(v[1]), site=self._site(v[2]))
-        elif verb == 9:
-            yield program.SynchronizeDevice(device=v[0], host=_host(v[1]), site=self._site(v[2]))
-        elif verb == 10:
-            yield program.HostEdge(source=_host(v[0]), target=_host(v[1]))
-        elif verb == 11:
-            yield program.ForgetCarrier(carrier=_host(v[0]))
-        elif verb == 12:
-            yield self._access(v)
-        elif verb == 13:
-            yield program.Allocate(
-                space=space_of(v[0]),
-                start=v[1],
-                size=v[2],
-                stream=_line(v[3]) if v[3] else None,
-                owner=OWNERS[v[4]],  # type: ignore[arg-type]
-                site=self._site(v[5]),
-                fresh=bool(v[6]),
-                host=_host(v[7]),
-            )
-        elif verb == 14:
-            yield program.Free(space=space_of(v[0]), start=v[1], site=self._site(v[2]))
-        elif verb == 15:
-            yield program.RecordStream(space=space_of(v[0]), start=v[1], stream=_line(v[2]))
-        elif verb == 16:
-            yield program.ReleaseBlock(space=space_of(v[0]), start=v[1], size=v[2])
-        elif verb == 17:
-            self._graphs[v[5]] = len(self._graphs) + 1
-            yield program.CaptureBegin(
-                stream=_line(v[0]),
-                mode=_MODES[v[1]],  # type: ignore[arg-type]
-                private_pool=bool(v[2]),
-                host=_host(v[3]),
-                site=self._site(v[4]),
-            )
-        elif verb == 18:
-            yield program.CaptureEnd(stream=_line(v[0]), site=self._site(v[1]))
-        elif verb == 20:
-            yield program.Mark(name=GRADIENT, data=(space_of(v[0]), v[1], v[2]))
-        elif verb == 19 and v[0] in self._graphs:
-            name = self._checker.operation_name(v[2])
-            yield program.Replay(
-                graph=self._graphs[v[0]],
-                stream=_line(v[1]),
-                operation=name,
-                site=self._site(v[3]),
-                host=_host(v[4]),
-            )
+    def _operations(self, number: int, values: Sequence[int]) -> Iterator[program.Operation]:
+        """What one record of the tape says, by :data:`streamsafe.order.operations.TAPE`."""
+        name, columns = _OPERATIONS[number]
+        if name == "access":
+            yield self._access(values)
+            return
+        raw = dict(zip(columns, values, strict=True))
+        if name == "gradient":
+            yield program.Mark(name=GRADIENT, data=(space_of(raw["space"]), raw["start"], raw["stop"]))
+            return
+        if name == "capture_begin":
+            self._graphs[raw.pop("graph")] = len(self._graphs) + 1
+        if name == "replay" and raw["graph"] not in self._graphs:
+            return
+        fields = {column: self._field(name, column, value) for column, value in raw.items()}
+        if name == "stream":
+            fields["name"] = self._checker.line_name(raw["key"])
+        yield program.OPERATIONS[name](**fields)
+
+    def _field(self, name: str, column: str, value: int) -> Any:
+        """A field of an operation from its integer."""
+        if column in ("stream", "function") or (column == "key" and name.endswith("stream")):
+            return _line(value) if value else None
+        if column in ("host", "source", "target", "carrier"):
+            return _host(value)
+        if column in ("external", "implicit", "fresh", "private_pool"):
+            return bool(value)
+        if column in _NAMES:
+            return _NAMES[column][value]
+        if column == "site":
+            return self._site(value)
+        if column == "space":
+            return space_of(value)
+        if column == "graph":
+            return self._graphs[value]
+        if column == "operation":
+            return self._checker.operation_name(value)
+        return value
 
     def _access(self, v: Sequence[int]) -> program.Operation:
         uses: tuple[list[Use], list[Use]] = ([], [])
@@ -199,10 +166,6 @@ class Tape:
 
 def _line(line: int) -> Hashable:
     return ("native", line)
-
-
-def _key(key: int) -> Hashable:
-    return key
 
 
 def _host(key: int) -> Hashable:
