@@ -137,7 +137,7 @@ def encode(value: Any) -> Any:
         out: list[Any] = [type(value).__name__, {}]
         for name, default in _defaults(type(value)):
             held = getattr(value, name)
-            if name != "hindsight" and held != default:
+            if name != "recheck_at_end" and held != default:
                 out[1][name] = encode(held)
         return out
     if isinstance(value, tuple):

@@ -1,4 +1,4 @@
-"""The concrete engine: the checker's verbs, one for each thing that happens, and the conflicts they find.
+"""The concrete engine: the checker's methods, one for each thing that happens, and the conflicts they find.
 
 Order is kept by :mod:`streamsafe.order.clocks` under the rules of :mod:`streamsafe.order.edges`, memory by
 :mod:`streamsafe.order.memory`, the lives of blocks by :mod:`streamsafe.order.pools`.

@@ -36,7 +36,7 @@ class Missed(NamedTuple):
     """A wait that was meant to cover an access and does not: what is to be said of it, and what may be asked later."""
 
     notes: list[Note]
-    hindsight: Callable[[], bool] | None = None
+    recheck_at_end: Callable[[], bool] | None = None
 
 
 class Explainer:
@@ -93,7 +93,7 @@ class Explainer:
         reuse = _reuse(found.first_block) if found.first_block is not found.block else None
         notes: list[Note] = []
         ineffective = False
-        hindsight: Callable[[], bool] | None = None
+        recheck_at_end: Callable[[], bool] | None = None
         memory = self._memory(use, found.block, found.start, found.stop)
         if reuse is not None and found.first_block is not None:
             # the array that somebody may still use is the one that was there before
@@ -105,7 +105,7 @@ class Explainer:
             missed = self._missed_wait(found.first, second, host, needs)
             if missed is not None:
                 ineffective = True
-                hindsight = missed.hindsight
+                recheck_at_end = missed.recheck_at_end
                 notes.extend(missed.notes)
         if found.first.graph is not None:
             notes.extend(self._captured(found.first.graph, found.start, found.stop))
@@ -120,7 +120,7 @@ class Explainer:
             edges=self._nearest(source, target, host),
             notes=tuple(notes),
             confidence="certain" if found.certain else "possible",
-            hindsight=hindsight,
+            recheck_at_end=recheck_at_end,
         )
 
     def latent(self, entry: Partial, block: Block, start: int, stop: int) -> Conflict:

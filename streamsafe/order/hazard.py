@@ -170,12 +170,15 @@ class Facts:
 class Conflict:
     """Two accesses with no edge between them (or one illegal operation), before a rule gives it a code.
 
-    ``first`` is None for a violation. ``notes`` come in the order in which they are shown. ``hindsight``, where set, is
-    to be asked at the end: whether the ineffective wait has turned out to be for something else. ``between_calls``:
-    the accesses are of two calls, and whoever makes these may order them (static side). ``methods``: the two methods of
-    which it is taken that somebody calls one after the other (static side). ``witness``: the path that shows it, in the
-    order of time; ``assumptions``: what it takes for granted; ``further``: how many more pairs of accesses the same
-    missing edge leaves unordered (static side).
+    Attributes:
+        first: None for a violation.
+        notes: in the order in which they are shown.
+        recheck_at_end: asked at the end of a run: whether the ineffective wait was for something else.
+        between_calls: the accesses are of two calls, and whoever makes these may order them (static side).
+        methods: the two methods that somebody is taken to call one after the other (static side).
+        witness: the path that shows it, in the order of time (static side).
+        assumptions: what it takes for granted (static side).
+        further: how many more pairs of accesses the same missing edge leaves unordered (static side).
     """
 
     second: Access
@@ -192,7 +195,7 @@ class Conflict:
     witness: tuple[Note, ...] = field(default=(), compare=False)
     assumptions: tuple[Assumption, ...] = field(default=(), compare=False)
     further: int = field(default=0, compare=False)
-    hindsight: Callable[[], bool] | None = field(default=None, compare=False)
+    recheck_at_end: Callable[[], bool] | None = field(default=None, compare=False)
 
     def refined(self, **facts: object) -> Conflict:
         """The conflict with facts that only a front end knows."""

@@ -1,6 +1,6 @@
-"""A stream program as data: one dataclass for each verb of the checker. These are the lines of a trace.
+"""A stream program as data: one dataclass for each method of the checker. These are the lines of a trace.
 
-The fields are the verb's parameters under the same names. Keys of streams, events and threads must be ints, strings,
+The fields are the method's parameters under the same names. Keys of streams, events and threads must be ints, strings,
 booleans, None or tuples of these; sites are stacks.
 """
 
@@ -21,9 +21,9 @@ Site = tuple[Frame, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing that happens. ``verb`` is the method of :class:`Checker` that it calls, and its name in a trace."""
+    """One thing that happens. ``method`` is the method of :class:`Checker` that it calls, and its name in a trace."""
 
-    verb: ClassVar[str]
+    method: ClassVar[str]
 
     def apply(self, checker: Checker, graphs: dict[int, Graph]) -> list[Conflict]:
         """Let it happen; ``graphs`` holds the graphs captured so far by their number."""
@@ -32,7 +32,7 @@ class Operation:
             arguments["graph"] = graphs[arguments["graph"]]
         if arguments.pop("happened", True) is False:
             arguments["veto"] = lambda _: True
-        result = getattr(checker, self.verb)(**arguments)
+        result = getattr(checker, self.method)(**arguments)
         if isinstance(result, Graph):
             graphs[result.key] = result
             return result.conflicts
@@ -47,7 +47,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream(Operation):
-    verb = "stream"
+    method = "stream"
     key: Hashable
     device: Space = 0
     kind: Kind = "non-blocking"
@@ -56,7 +56,7 @@ class Stream(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFunction(Operation):
-    verb = "host_function"
+    method = "host_function"
     stream: Hashable
     function: Hashable
     host: Hashable = None
@@ -65,25 +65,25 @@ class HostFunction(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyStream(Operation):
-    verb = "destroy_stream"
+    method = "destroy_stream"
     key: Hashable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event(Operation):
-    verb = "event"
+    method = "event"
     key: Hashable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestroyEvent(Operation):
-    verb = "destroy_event"
+    method = "destroy_event"
     key: Hashable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(Operation):
-    verb = "record"
+    method = "record"
     event: Hashable
     stream: Hashable
     host: Hashable = None
@@ -93,7 +93,7 @@ class Record(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait(Operation):
-    verb = "wait"
+    method = "wait"
     stream: Hashable
     event: Hashable
     host: Hashable = None
@@ -104,7 +104,7 @@ class Wait(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynchronizeStream(Operation):
-    verb = "synchronize_stream"
+    method = "synchronize_stream"
     stream: Hashable
     host: Hashable = None
     site: Site = ()
@@ -112,7 +112,7 @@ class SynchronizeStream(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynchronizeEvent(Operation):
-    verb = "synchronize_event"
+    method = "synchronize_event"
     event: Hashable
     host: Hashable = None
     site: Site = ()
@@ -120,7 +120,7 @@ class SynchronizeEvent(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynchronizeDevice(Operation):
-    verb = "synchronize_device"
+    method = "synchronize_device"
     device: Space
     host: Hashable = None
     site: Site = ()
@@ -128,30 +128,30 @@ class SynchronizeDevice(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedStream(SynchronizeStream):
-    verb = "completed_stream"
+    method = "completed_stream"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedEvent(SynchronizeEvent):
-    verb = "completed_event"
+    method = "completed_event"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEdge(Operation):
-    verb = "host_edge"
+    method = "host_edge"
     source: Hashable
     target: Hashable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetCarrier(Operation):
-    verb = "forget_carrier"
+    method = "forget_carrier"
     carrier: Hashable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostAccess(Operation):
-    verb = "host_access"
+    method = "host_access"
     reads: tuple[Use, ...] = ()
     writes: tuple[Use, ...] = ()
     operation: str
@@ -170,13 +170,13 @@ class HostAccess(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access(HostAccess):
-    verb = "access"
+    method = "access"
     stream: Hashable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocate(Operation):
-    verb = "allocate"
+    method = "allocate"
     space: Space
     start: int
     size: int
@@ -190,7 +190,7 @@ class Allocate(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free(Operation):
-    verb = "free"
+    method = "free"
     space: Space
     start: int
     site: Site = ()
@@ -198,7 +198,7 @@ class Free(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordStream(Operation):
-    verb = "record_stream"
+    method = "record_stream"
     start: int
     stream: Hashable
     space: Space | None = None
@@ -206,7 +206,7 @@ class RecordStream(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseBlock(Operation):
-    verb = "release_block"
+    method = "release_block"
     space: Space
     start: int
     size: int
@@ -214,7 +214,7 @@ class ReleaseBlock(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureBegin(Operation):
-    verb = "capture_begin"
+    method = "capture_begin"
     stream: Hashable
     mode: CaptureMode = "relaxed"
     private_pool: bool = False
@@ -225,7 +225,7 @@ class CaptureBegin(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureEnd(Operation):
-    verb = "capture_end"
+    method = "capture_end"
     stream: Hashable
     host: Hashable = None
     site: Site = ()
@@ -233,7 +233,7 @@ class CaptureEnd(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureViolation(Operation):
-    verb = "capture_violation"
+    method = "capture_violation"
     violation: str
     stream: Hashable
     operation: str
@@ -243,7 +243,7 @@ class CaptureViolation(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay(Operation):
-    verb = "replay"
+    method = "replay"
     graph: int
     stream: Hashable
     operation: str = "launch"
@@ -254,14 +254,14 @@ class Replay(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish(Operation):
-    verb = "finish"
+    method = "finish"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark(Operation):
     """Something a front end wants to find again in a trace (a suppression, an annotation). It orders nothing."""
 
-    verb = "mark"
+    method = "mark"
     name: str
     data: Literal[None] | bool | int | str | tuple[object, ...] = None
 
@@ -270,7 +270,7 @@ class Mark(Operation):
 
 
 OPERATIONS: dict[str, type[Operation]] = {
-    each.verb: each
+    each.method: each
     for each in (
         Stream,
         HostFunction,

@@ -300,6 +300,6 @@ def _reason(operation: Operation) -> Reason:
     if isinstance(operation, Record):
         return BARRIER
     if isinstance(operation, (SynchronizeStream, SynchronizeEvent, SynchronizeDevice)):
-        completed = operation.verb.startswith("completed")
+        completed = operation.method.startswith("completed")
         return Reason("the query that was true" if completed else "the synchronize", site)
     return Reason("the order of two host threads")

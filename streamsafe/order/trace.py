@@ -44,7 +44,7 @@ class Trace:
 
     def write(self, operation: Operation) -> None:
         """One more line. Fields at their default are left out."""
-        line: dict[str, object] = {"do": operation.verb}
+        line: dict[str, object] = {"do": operation.method}
         for each in fields(operation):
             value = getattr(operation, each.name)
             if each.default is MISSING or value != each.default:
@@ -82,13 +82,13 @@ def _frame(value: object) -> list[object]:
     return [*place, value.column, value.end_line, value.end_column] if value.column else place
 
 
-def _recorded(verb: str, operation: type[Operation]) -> Callable[..., Any]:
-    original: Callable[..., Any] = getattr(Checker, verb)
+def _recorded(name: str, operation: type[Operation]) -> Callable[..., Any]:
+    original: Callable[..., Any] = getattr(Checker, name)
     signature = inspect.signature(original)
 
     @functools.wraps(original)
     def method(self: Recorder, *args: Any, **kwargs: Any) -> Any:
-        if self._inside:  # one verb calls another
+        if self._inside:  # one method calls another
             return original(self, *args, **kwargs)
         bound = signature.bind(self, *args, **kwargs)
         said = dict(bound.arguments)
@@ -210,10 +210,10 @@ def _object(line: str, number: int) -> dict[str, Any]:
 
 
 def _operation_of(line: dict[str, Any], number: int) -> Operation:
-    verb = line.pop("do", None)
-    operation = OPERATIONS.get(verb) if isinstance(verb, str) else None
+    method = line.pop("do", None)
+    operation = OPERATIONS.get(method) if isinstance(method, str) else None
     if operation is None:
-        raise TraceError(f"line {number}: unknown operation {verb!r}")
+        raise TraceError(f"line {number}: unknown operation {method!r}")
     try:
         return operation(**{name: _value(name, value) for name, value in line.items()})
     except (TypeError, ValueError) as error:

@@ -21,8 +21,8 @@ def coded(conflict: Conflict) -> Hazard:
 
 
 def reconsider(conflict: Conflict, hazard: Hazard) -> None:
-    """At the end of the program: the hazard of a conflict, under the code that it has in hindsight."""
-    if conflict.hindsight is not None and conflict.hindsight():
+    """At the end of the program: the hazard of a conflict, under the code that it has by then."""
+    if conflict.recheck_at_end is not None and conflict.recheck_at_end():
         now = coded(replace(conflict.refined(ineffective_wait=False), notes=()))
         hazard.code, hazard.name, hazard.message = now.code, now.name, now.message
         hazard.notes, hazard.help = now.notes, now.help
@@ -108,7 +108,7 @@ class Judge:
             new = [session for session in self.sessions if session.take(hazard) is not None]
             if self.mark is not None and silent != sum(session.suppressed for session in self.sessions):
                 self.mark(SUPPRESSED, places(hazard))
-            if new and conflict.hindsight is not None:
+            if new and conflict.recheck_at_end is not None:
                 self._open.append((conflict, hazard))
             if self.sessions and self.sessions[-1] in new:
                 due = self.sessions[-1].decide(hazard, may_raise=may_raise and chosen is None)

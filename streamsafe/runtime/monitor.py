@@ -313,13 +313,13 @@ class Monitor(Judge):
 
     def order(
         self,
-        verb: Callable[..., list[Conflict] | None],
+        method: Callable[..., list[Conflict] | None],
         subject: Hashable,
         other: Hashable = None,
         *,
         above: int = 3,
     ) -> None:
-        """A record, wait or synchronize: ``verb`` is the engine's; its conflicts are illegal uses in a capture.
+        """A record, wait or synchronize: ``method`` is the engine's; its conflicts are illegal uses in a capture.
 
         Args:
             above: as for :meth:`access`.
@@ -338,9 +338,9 @@ class Monitor(Judge):
             # An edge is shown by its line alone; what a capture forbids is a hazard, and is shown with its callers.
             site = capture(above) if self.capturing else line(above)
             if other is None:
-                conflicts = verb(subject, host=host, site=site)
+                conflicts = method(subject, host=host, site=site)
             else:
-                conflicts = verb(subject, other, host=host, site=site)
+                conflicts = method(subject, other, host=host, site=site)
         finally:
             lock.release()
         if conflicts:

@@ -1,4 +1,4 @@
-"""Random stream programs for two engines: every verb, over few memories, so that much of it conflicts."""
+"""Random stream programs for two engines: every action, over few memories, so that much of it conflicts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EVENTS = ("e", "f", "g")
 
 
 class Writer:
-    """Writes one program. ``weights``: how often each verb comes."""
+    """Writes one program. ``weights``: how often each action comes."""
 
     def __init__(self, seed: int, *, threads: bool = False, captures: bool = True) -> None:
         self.random = random.Random(seed)
@@ -117,7 +117,7 @@ class Writer:
         yield Finish()
 
     def step(self) -> Iterator[Operation]:
-        verb = self.random.choices(
+        action = self.random.choices(
             (
                 "access",
                 "host_access",
@@ -137,7 +137,7 @@ class Writer:
             (30, 4, 9, 10, 5, 8, 6, 3, 1, 1, 1, 4 if self.threads else 0, 3, 4),
         )[0]
         host, site = self.host(), self.site()
-        if verb == "access":
+        if action == "access":
             yield Access(
                 stream=self.stream(),
                 reads=self.uses(),
@@ -147,7 +147,7 @@ class Writer:
                 site=site,
                 happened=self.random.random() > 0.2,
             )
-        elif verb == "host_access":
+        elif action == "host_access":
             yield HostAccess(
                 reads=self.uses(),
                 writes=self.uses(),
@@ -156,7 +156,7 @@ class Writer:
                 site=site,
                 happened=self.random.random() > 0.2,
             )
-        elif verb == "record":
+        elif action == "record":
             external = self.random.random() < 0.1
             yield Record(
                 event=self.random.choice(EVENTS),
@@ -165,7 +165,7 @@ class Writer:
                 site=site,
                 external=external,
             )
-        elif verb == "wait":
+        elif action == "wait":
             yield Wait(
                 stream=self.stream(),
                 event=self.random.choice(EVENTS),
@@ -174,7 +174,7 @@ class Writer:
                 external=self.random.random() < 0.1,
                 implicit=self.random.random() < 0.1,
             )
-        elif verb == "sync":
+        elif action == "sync":
             yield self.random.choice(
                 (
                     SynchronizeStream(stream=self.stream(), host=host, site=site),
@@ -183,31 +183,31 @@ class Writer:
                     SynchronizeDevice(device=self.random.choice((0, 1)), host=host, site=site),
                 )
             )
-        elif verb == "allocate":
+        elif action == "allocate":
             yield self.allocation(host, site)
-        elif verb == "free":
+        elif action == "free":
             space = self.space()
             yield Free(space=space, start=self.random.choice(BASES[space]), site=site)
-        elif verb == "record_stream":
+        elif action == "record_stream":
             space = self.space()
             yield RecordStream(start=self.random.choice(BASES[space]) + 4, stream=self.stream(), space=space)
-        elif verb == "release":
+        elif action == "release":
             space = self.space()
             yield ReleaseBlock(space=space, start=self.random.choice(BASES[space]), size=SIZE)
-        elif verb == "destroy":
+        elif action == "destroy":
             yield from self.destroy()
-        elif verb == "function":
+        elif action == "function":
             self.functions += 1
             yield HostFunction(stream=self.stream(), function=f"function {self.functions}", host=host)
             self.streams.append(f"function {self.functions}")
-        elif verb == "edge":
+        elif action == "edge":
             carriers = (11, 12, 13, "lock", "item")
             yield HostEdge(source=self.random.choice(carriers), target=self.random.choice(carriers))
             if self.random.random() < 0.1:
                 yield ForgetCarrier(carrier="item")
-        elif verb == "capture" and self.captures:
+        elif action == "capture" and self.captures:
             yield self.capture(host, site)
-        elif verb == "replay" and self.graphs:
+        elif action == "replay" and self.graphs:
             graph = self.random.randint(1, self.graphs)
             yield Replay(
                 graph=graph,

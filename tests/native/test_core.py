@@ -101,10 +101,10 @@ def test_programs(library: Library, text: str) -> None:
 
 
 def test_every_verb_is_the_cores() -> None:
-    """A verb that is only the Python engine's would ask an engine that knows nothing."""
-    verbs = {name for name in vars(Checker) if not name.startswith("_")}
-    # these call other verbs
-    assert verbs - set(vars(NativeChecker)) == {"completed_event", "completed_stream"}
+    """A action that is only the Python engine's would ask an engine that knows nothing."""
+    actions = {name for name in vars(Checker) if not name.startswith("_")}
+    # these call other actions
+    assert actions - set(vars(NativeChecker)) == {"completed_event", "completed_stream"}
 
 
 def test_reads_are_remembered(library: Library) -> None:

@@ -2,7 +2,7 @@
 
 A step is ``("read" | "write", stream, buffer)``, ``("host read" | "host write", buffer)``, ``("record", event,
 stream)``, ``("wait", stream, event)`` or ``("sync", "stream" | "event" | "device", name)``. Where paths are walked each
-step carries its site after its verb.
+step carries its site after its action.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def number(program: list[Any], sites: Iterator[int] | None = None) -> list[Any]:
     sites = iter(range(10_000)) if sites is None else sites
     numbered: list[Any] = []
     for statement in program:
-        verb = statement[0]
-        if verb == "if":
-            numbered.append((verb, statement[1], number(statement[2], sites), number(statement[3], sites)))
-        elif verb == "loop":
-            numbered.append((verb, number(statement[1], sites)))
-        elif verb == "choose":
-            numbered.append((verb, statement[1], *number(list(statement[2:]), sites)))
+        action = statement[0]
+        if action == "if":
+            numbered.append((action, statement[1], number(statement[2], sites), number(statement[3], sites)))
+        elif action == "loop":
+            numbered.append((action, number(statement[1], sites)))
+        elif action == "choose":
+            numbered.append((action, statement[1], *number(list(statement[2:]), sites)))
         else:
-            numbered.append((verb, next(sites), *statement[1:]))
+            numbered.append((action, next(sites), *statement[1:]))
     return numbered
 
 
@@ -78,19 +78,19 @@ def walk(path: Iterable[Step]) -> set[int]:
     for key, kind in KINDS.items():
         oracle.stream(key, 0, kind)
     found: set[int] = set()
-    for verb, site, *rest in path:
-        if verb == "record":
+    for action, site, *rest in path:
+        if action == "record":
             event, stream = rest
             oracle.record(event, stream, None)
-        elif verb == "wait":
+        elif action == "wait":
             stream, event = rest
             oracle.wait(stream, event, None)
-        elif verb == "sync":
+        elif action == "sync":
             oracle.synchronize(None, rest[0], rest[1])
         else:
             touched = frozenset([BUFFERS[rest[-1]]])
-            stream = None if verb.startswith("host") else rest[0]
-            _, may = oracle.access(stream, None, [(touched, verb.endswith("write"))], str(site))
+            stream = None if action.startswith("host") else rest[0]
+            _, may = oracle.access(stream, None, [(touched, action.endswith("write"))], str(site))
             if may:
                 found.add(site)
     return found

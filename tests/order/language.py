@@ -96,23 +96,23 @@ class Translator:
 
     def statement(self, text: str) -> Iterator[Operation]:
         words = text.replace(":", "", 1).split() if ":" in text.split()[0] else text.split()
-        who, verb, *rest = words
+        who, action, *rest = words
         if who in ("free", "release", "destroy"):
-            yield from self.end_of(who, verb)
-        elif verb == "recorded":
+            yield from self.end_of(who, action)
+        elif action == "recorded":
             yield from self.known(rest[0])
             yield RecordStream(start=self.address(who), stream=rest[0], space=0)
         elif who == "host":
-            yield from self.host(verb, rest)
+            yield from self.host(action, rest)
         else:
             yield from self.known(who)
-            yield from self.enqueue(who, verb, rest)
+            yield from self.enqueue(who, action, rest)
 
-    def end_of(self, verb: str, name: str) -> Iterator[Operation]:
+    def end_of(self, action: str, name: str) -> Iterator[Operation]:
         space = HOST if name.startswith("h") else 0
-        if verb == "free":
+        if action == "free":
             yield Free(space=space, start=self.address(name))
-        elif verb == "release":
+        elif action == "release":
             yield ReleaseBlock(space=space, start=self.address(name), size=SIZE)
         elif STREAM.fullmatch(name):
             self.streams.discard(name)
@@ -120,13 +120,13 @@ class Translator:
         else:
             yield DestroyEvent(key=name)
 
-    def host(self, verb: str, rest: list[str]) -> Iterator[Operation]:
-        uses = tuple(self.use(name) for name in rest) if verb in ("read", "write") else ()
-        if verb == "read":
+    def host(self, action: str, rest: list[str]) -> Iterator[Operation]:
+        uses = tuple(self.use(name) for name in rest) if action in ("read", "write") else ()
+        if action == "read":
             yield HostAccess(operation="read", reads=uses)
-        elif verb == "write":
+        elif action == "write":
             yield HostAccess(operation="write", writes=uses)
-        elif verb == "alloc":
+        elif action == "alloc":
             yield self.allocation(rest[0], None, "pinned", fresh=False)
         else:
             (target,) = rest
@@ -134,9 +134,9 @@ class Translator:
                 yield SynchronizeDevice(device=int(target[6:] or 0))
             elif STREAM.fullmatch(target):
                 yield from self.known(target)
-                yield (SynchronizeStream if verb == "sync" else CompletedStream)(stream=target)
+                yield (SynchronizeStream if action == "sync" else CompletedStream)(stream=target)
             else:
-                yield (SynchronizeEvent if verb == "sync" else CompletedEvent)(event=target)
+                yield (SynchronizeEvent if action == "sync" else CompletedEvent)(event=target)
 
     def allocation(self, text: str, stream: str | None, owner: Owner, fresh: bool) -> Operation:
         name, _, place = text.partition("=")
@@ -153,32 +153,32 @@ class Translator:
             fresh=fresh,
         )
 
-    def enqueue(self, who: str, verb: str, rest: list[str]) -> Iterator[Operation]:
-        if verb in ("read", "write", "copy", "add"):
+    def enqueue(self, who: str, action: str, rest: list[str]) -> Iterator[Operation]:
+        if action in ("read", "write", "copy", "add"):
             uses = tuple(self.use(name) for name in rest)
-            reads = {"read": uses, "copy": uses[:1], "add": uses}.get(verb, ())
-            writes = {"write": uses, "copy": uses[1:], "add": uses[:1]}.get(verb, ())
-            yield Access(stream=who, operation=verb, reads=reads, writes=writes)
-        elif verb in ("alloc", "talloc", "new"):
-            yield self.allocation(rest[0], who, "torch" if verb == "talloc" else "cupy", verb == "new")
-        elif verb == "record":
+            reads = {"read": uses, "copy": uses[:1], "add": uses}.get(action, ())
+            writes = {"write": uses, "copy": uses[1:], "add": uses[:1]}.get(action, ())
+            yield Access(stream=who, operation=action, reads=reads, writes=writes)
+        elif action in ("alloc", "talloc", "new"):
+            yield self.allocation(rest[0], who, "torch" if action == "talloc" else "cupy", action == "new")
+        elif action == "record":
             yield Record(event=rest[0], stream=who)
-        elif verb == "wait":
+        elif action == "wait":
             yield Wait(stream=who, event=rest[0])
-        elif verb == "wait_stream":
+        elif action == "wait_stream":
             yield from self.known(rest[0])
             self.hidden += 1
             yield Record(event=f"hidden {self.hidden}", stream=rest[0])
             yield Wait(stream=who, event=f"hidden {self.hidden}")
-        elif verb == "begin":
+        elif action == "begin":
             yield CaptureBegin(stream=who, mode=cast(CaptureMode, rest[0]) if rest else "relaxed")
-        elif verb == "end":
+        elif action == "end":
             self.graphs[rest[0]] = len(self.graphs) + 1
             yield CaptureEnd(stream=who)
-        elif verb == "launch":
+        elif action == "launch":
             yield Replay(stream=who, graph=self.graphs[rest[0]])
         else:
-            raise AssertionError(verb)
+            raise AssertionError(action)
 
     def program(self, text: str) -> list[Operation]:
         operations = [

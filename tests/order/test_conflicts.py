@@ -1,4 +1,4 @@
-"""What a conflict says: names, ranges, stacks, notes, the missing edge; and the verbs' smaller promises."""
+"""What a conflict says: names, ranges, stacks, notes, the missing edge; and the actions' smaller promises."""
 
 from __future__ import annotations
 
@@ -277,10 +277,10 @@ def test_what_a_wait_was_for_shows_later(recorded_by: str | None, meant_for_anot
     c.access("A", [], [X], operation="fill")
     c.wait("B", "e")
     conflict = only(c.access("B", [X], [], operation="sum"))
-    assert conflict.facts.ineffective_wait and conflict.hindsight is not None
+    assert conflict.facts.ineffective_wait and conflict.recheck_at_end is not None
     if recorded_by is not None:
         c.record("e", recorded_by)
-    assert conflict.hindsight() is meant_for_another
+    assert conflict.recheck_at_end() is meant_for_another
 
 
 @pytest.mark.parametrize("used", [True, False])
@@ -293,11 +293,11 @@ def test_a_wait_that_is_needed_after_the_hazard_was_for_that(used: bool) -> None
     c.record("e", "C")
     c.wait("B", "e")
     conflict = only(c.access("B", [X], [], operation="sum"))
-    assert conflict.facts.ineffective_wait and conflict.hindsight is not None
-    assert not conflict.hindsight()
+    assert conflict.facts.ineffective_wait and conflict.recheck_at_end is not None
+    assert not conflict.recheck_at_end()
     if used:
         c.access("B", [other], [], operation="sum")
-    assert conflict.hindsight() is used
+    assert conflict.recheck_at_end() is used
 
 
 @pytest.mark.parametrize("released", ["x", "y", "z"])

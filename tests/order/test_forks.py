@@ -32,15 +32,15 @@ def joined(first: Forked[int, object], second: Forked[int, object]) -> Forked[in
 @given(STEPS)
 def test_whatever_differs_is_told(steps: list[tuple[str, int, int]]) -> None:
     tables: list[Forked[int, object]] = [Forked()]
-    for verb, which, key in steps:
+    for action, which, key in steps:
         table = tables[which % len(tables)]
-        if verb == "set":
+        if action == "set":
             table[key] = object()
-        elif verb == "del":
+        elif action == "del":
             table.discard(key)
-        elif verb == "retain":
+        elif action == "retain":
             table.retain({key})
-        elif verb == "fork":
+        elif action == "fork":
             tables.append(table.fork())
         else:
             tables.append(joined(table, tables[key % len(tables)]))

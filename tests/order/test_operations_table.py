@@ -20,7 +20,10 @@ DATA = {"happened", "backward", "graph"}
 
 def test_the_core_numbers_them_in_this_order() -> None:
     body = (
-        CORE.read_text(encoding="utf-8").partition("enum class Verb")[2].partition("{")[2].partition("}")[0]
+        CORE.read_text(encoding="utf-8")
+        .partition("enum class TapeEntry")[2]
+        .partition("{")[2]
+        .partition("}")[0]
     )
     assert [name.strip() for name in body.split(",") if name.strip()] == list(TAPE)
 
@@ -28,7 +31,7 @@ def test_the_core_numbers_them_in_this_order() -> None:
 @pytest.mark.parametrize("name", [name for name in TAPE if name not in ("access", "gradient")])
 def test_the_core_writes_the_fields(name: str) -> None:
     text = CORE.read_text(encoding="utf-8")
-    (arguments,) = re.findall(rf"say\(Verb::{name}, (.*)\);", text)
+    (arguments,) = re.findall(rf"say\(TapeEntry::{name}, (.*)\);", text)
     assert len(arguments.split(",")) == len(TAPE[name].split())
 
 

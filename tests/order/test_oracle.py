@@ -92,42 +92,42 @@ class Pair:
         self.oracle.stream(key, 0, STREAMS[key])
 
     def step(self, step: tuple[Any, ...], host: object = None) -> None:
-        verb, *rest = step
+        action, *rest = step
         checker, oracle = self.checker, self.oracle
-        if verb == "record":
+        if action == "record":
             event, stream = rest
             checker.record(event, stream, host=host)
             oracle.record(event, stream, host)
-        elif verb == "wait":
+        elif action == "wait":
             stream, event = rest
             checker.wait(stream, event, host=host)
             oracle.wait(stream, event, host)
-        elif verb == "sync":
+        elif action == "sync":
             kind, name = rest[0]
             getattr(checker, f"synchronize_{kind}")(name, host)
             oracle.synchronize(host, kind, name)
-        elif verb == "host_edge":
+        elif action == "host_edge":
             checker.host_edge(*rest)
             oracle.host_edge(*rest)
-        elif verb == "destroy":
+        elif action == "destroy":
             checker.destroy_stream(rest[0])
             oracle.destroy(rest[0])
             self.open(rest[0])
-        elif verb == "allocate":
+        elif action == "allocate":
             start = BASE + SLOT * rest[0]
             if start not in oracle.blocks:
                 owner = "torch" if self.torch else "cupy"
                 checker.allocate(0, start, SLOT, stream=rest[1], owner=owner, host=host)  # type: ignore[arg-type]
                 oracle.allocate(start, frozenset(range(start, start + SLOT)), rest[1], host)
-        elif verb == "free":
+        elif action == "free":
             start = BASE + SLOT * rest[0]
             if start in oracle.blocks:
                 checker.free(0, start)
                 oracle.free(start, self.torch)
-        elif verb == "record_stream":
+        elif action == "record_stream":
             checker.record_stream(BASE + SLOT * rest[0], rest[1], space=0)
             oracle.record_stream(BASE + SLOT * rest[0], rest[1])
-        elif verb == "access":
+        elif action == "access":
             self.access(rest[0], host, rest[1])
         else:
             self.access(None, host, rest[0])

@@ -70,8 +70,8 @@ class Interpreter:
         return order
 
     def statement(self, statement: Any, order: Order, path: Guard) -> Order:
-        verb = statement[0]
-        if verb == "if":
+        action = statement[0]
+        if action == "if":
             _, condition, body, otherwise = statement
             bit = 1 << condition
             sides: list[tuple[Order | None, Guard]] = []
@@ -89,7 +89,7 @@ class Interpreter:
                 assert taken is not None
                 return taken
             return Order.join(first, (first_only,), second, (second_only,))
-        if verb == "loop":
+        if action == "loop":
             head = order
             for _ in range(12):
                 after = self.body(statement[1], head.copy(), path)
@@ -98,7 +98,7 @@ class Interpreter:
                     return head
                 head = joined
             raise AssertionError("no fixpoint")
-        if verb == "choose":
+        if action == "choose":
             _, condition, first_step, second_step = statement
             bit = 1 << condition
             for guard, step in ((Guard(bit, 0), first_step), (Guard(0, bit), second_step)):
@@ -109,20 +109,20 @@ class Interpreter:
         return order
 
     def step(self, step: Any, order: Order, path: Guard, guard: Guard) -> None:
-        verb, site, *rest = step
-        if verb in ("read", "write"):
+        action, site, *rest = step
+        if action in ("read", "write"):
             stream, buffer = rest
             order.obey(edges.launch(stream, HOST, TOPOLOGY), guard)
-            if order.conflicts(buffer, None, verb == "write", stream, path & guard):
+            if order.conflicts(buffer, None, action == "write", stream, path & guard):
                 self.found.add(site)
-            order.add(Made(site, buffer, None, verb == "write", stream), guard)
-        elif verb in ("host read", "host write"):
-            if order.conflicts(rest[0], None, verb == "host write", HOST, path & guard):
+            order.add(Made(site, buffer, None, action == "write", stream), guard)
+        elif action in ("host read", "host write"):
+            if order.conflicts(rest[0], None, action == "host write", HOST, path & guard):
                 self.found.add(site)
-        elif verb == "record":
+        elif action == "record":
             event, stream = rest
             order.obey(edges.record(event, stream, HOST, TOPOLOGY), guard)
-        elif verb == "wait":
+        elif action == "wait":
             stream, event = rest
             order.obey(edges.wait(stream, event, HOST, TOPOLOGY), guard)
         elif rest[0] == "stream":
@@ -162,22 +162,22 @@ def test_one_path_both_engines_agree(program: list[Step]) -> None:
     for key, kind in KINDS.items():
         checker.stream(key, kind=kind, name=key)  # type: ignore[arg-type]
     symbolic, order = Interpreter(), Order(Carriers())
-    for site, (verb, *rest) in enumerate(program):
-        if verb == "record":
+    for site, (action, *rest) in enumerate(program):
+        if action == "record":
             checker.record(*rest)
-        elif verb == "wait":
+        elif action == "wait":
             checker.wait(*rest)
-        elif verb == "sync":
+        elif action == "sync":
             getattr(checker, f"synchronize_{rest[0]}")(rest[1])
         else:
-            buffer, writes = rest[-1], verb.endswith("write")
+            buffer, writes = rest[-1], action.endswith("write")
             use = [Use(Region(0, BUFFERS[buffer], BUFFERS[buffer] + SIZE), buffer)]
             both = ([], use) if writes else (use, [])
-            line = HOST if verb.startswith("host") else rest[0]
+            line = HOST if action.startswith("host") else rest[0]
             if line == HOST:
-                found = checker.host_access(*both, operation=verb)
+                found = checker.host_access(*both, operation=action)
             else:
-                found = checker.access(line, *both, operation=verb)
+                found = checker.access(line, *both, operation=action)
                 order.obey(edges.launch(line, HOST, TOPOLOGY))
             concrete = {conflict.missing.source for conflict in found if conflict.missing}
             expected = {made.timeline for made, _ in order.conflicts(buffer, None, writes, line)}
@@ -189,7 +189,7 @@ def test_one_path_both_engines_agree(program: list[Step]) -> None:
             assert not order.conflicts(buffer, None, writes, line)
             order.add(Made(site, buffer, None, writes, line))
             continue
-        symbolic.step((verb, site, *rest), order, ALWAYS, ALWAYS)
+        symbolic.step((action, site, *rest), order, ALWAYS, ALWAYS)
 
 
 # -- many paths: the symbolic engine and the judge agree ------------------------------------------------------

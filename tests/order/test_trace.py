@@ -65,29 +65,29 @@ def test_a_recorded_run_is_verified_alike(steps: list[tuple[Any, ...]], vetoed: 
     ):
         checker.stream((0, key), kind=kind, name=key)  # type: ignore[arg-type]
     checker.allocate(0, 4096, 12, stream=(0, "A"), owner="torch", site=site(1), name="x")
-    for number, (verb, *rest) in enumerate(steps):
+    for number, (action, *rest) in enumerate(steps):
         here = site(number + 10)
-        if verb == "record":
+        if action == "record":
             checker.record(rest[0], (0, rest[1]), site=here)
-        elif verb == "wait":
+        elif action == "wait":
             checker.wait((0, rest[0]), rest[1], site=here)
-        elif verb == "sync":
+        elif action == "sync":
             kind, name = rest[0]
             getattr(checker, f"synchronize_{kind}")((0, name) if kind == "stream" else name, site=here)
-        elif verb == "destroy":
+        elif action == "destroy":
             checker.destroy_stream((0, rest[0]))
             checker.stream((0, rest[0]))
-        elif verb == "allocate":
+        elif action == "allocate":
             checker.allocate(0, 4096 + 12 * rest[0], 12, stream=(0, rest[1]), owner="torch", site=here)
-        elif verb == "free":
+        elif action == "free":
             checker.free(0, 4096 + 12 * rest[0], site=here)
-        elif verb == "record_stream":
+        elif action == "record_stream":
             checker.record_stream(4096 + 12 * rest[0], (0, rest[1]))
         else:
             uses = rest[-1]
             reads = [Use(region) for (region, _), writes in uses if not writes]
             writes = [Use(region, "y", "float32") for (region, _), writes in uses if writes]
-            if verb == "access":
+            if action == "access":
                 found += checker.access(
                     (0, rest[0]),
                     reads,
@@ -182,14 +182,14 @@ def test_the_documented_schema_is_the_schema() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \| .* \|$", table, re.MULTILINE))
     del rows["do"]
     assert set(rows) == set(OPERATIONS)
-    for verb, operation in OPERATIONS.items():
+    for action, operation in OPERATIONS.items():
         said = {
             name: default.strip("`")
-            for name, default in re.findall(r"`(\w+)`(?: = (\S+?))?(?:,|$)", rows[verb] or "")
+            for name, default in re.findall(r"`(\w+)`(?: = (\S+?))?(?:,|$)", rows[action] or "")
         }
         for each in fields(operation):
             default = "" if each.default is MISSING or each.name == "site" else json.dumps(each.default)
-            assert said.pop(each.name) == default, (verb, each.name)
+            assert said.pop(each.name) == default, (action, each.name)
         assert not said
     example, fix = re.findall(r"```json\n(.*?)```", text.partition("## Example")[2], re.DOTALL)
     lines = example.splitlines()

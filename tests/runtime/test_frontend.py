@@ -1,4 +1,4 @@
-"""What the front ends share: the monitor's verbs for memory of any library, and the index of blocks by address."""
+"""What the front ends share: the monitor's actions for memory of any library, and the index of blocks by address."""
 
 from __future__ import annotations
 

@@ -118,9 +118,9 @@ def test_the_command_records_the_whole_run(folder: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([*command, "--trace", "run.jsonl", "program.py"], env=environment, check=True)
     assert checked()[0][1] == "ordered"
-    verbs = [json.loads(line)["do"] for line in (folder / "run.jsonl").read_text().splitlines()[1:]]
-    assert verbs.count("synchronize_stream") == 501
-    assert verbs[-1] == "finish"
+    actions = [json.loads(line)["do"] for line in (folder / "run.jsonl").read_text().splitlines()[1:]]
+    assert actions.count("synchronize_stream") == 501
+    assert actions[-1] == "finish"
 
 
 GRAPHS = """\

@@ -234,7 +234,7 @@ SS_API int64_t ss_capture_sites(void* c, int64_t* out, int64_t room) {
   for (size_t i = 0; i < sites.size() && int64_t(i) < room; ++i) out[i] = sites[i];
   return int64_t(sites.size());
 }
-// From now on verbs are recorded, or no more.
+// From now on operations are recorded, or no more.
 SS_API void ss_tape(void* c, int on) {
   SS_BEGIN;
   core.taping = on != 0;

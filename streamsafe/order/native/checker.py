@@ -54,7 +54,7 @@ class _Keys:
 
 
 class NativeChecker(Checker):
-    """:class:`streamsafe.order.checker.Checker` with the same verbs and conflicts, in C++.
+    """:class:`streamsafe.order.checker.Checker` with the same methods and conflicts, in C++.
 
     Args:
         library: the core's functions.

@@ -1,7 +1,7 @@
-// The concrete engine: the checker's verbs and the conflicts they find. As streamsafe/order/checker.py, whose docstrings
-// say what each verb means; plain C++17, no torch, no Python, no CUDA. The caller holds `mutex`.
+// The concrete engine: the checker's operations and the conflicts they find. As streamsafe/order/checker.py, whose docstrings
+// say what each operation means; plain C++17, no torch, no Python, no CUDA. The caller holds `mutex`.
 //
-// A verb that finds conflicts leaves them in `reports`, as integers that streamsafe/order/native/reports.py reads: everything
+// An operation that finds conflicts leaves them in `reports`, as integers that streamsafe/order/native/reports.py reads: everything
 // that happens once for each hazard is done there.
 #pragma once
 #include <algorithm>
@@ -86,8 +86,8 @@ struct Graph {
   std::set<const Block*> reported;
 };
 
-// What a tape holds: for each verb its number, how many integers follow, and these (streamsafe/order/native/tape.py reads it).
-enum class Verb : int64_t {
+// What a tape holds: for each operation its number, how many integers follow, and these (streamsafe/order/native/tape.py reads it).
+enum class TapeEntry : int64_t {
   stream, destroy_stream, host_function, event, destroy_event, record, wait, synchronize_stream, synchronize_event,
   synchronize_device, host_edge, forget_carrier, access, allocate, free, record_stream, release_block, capture_begin,
   capture_end, replay, gradient,
@@ -145,7 +145,7 @@ struct Capture {
 class Core {
  public:
   std::mutex mutex;
-  bool taping = false;          // whether verbs are recorded
+  bool taping = false;          // whether operations are recorded
   std::vector<int64_t> tape;    // what was recorded and not yet taken
   size_t tape_taken = 0;        // how much was taken before
   std::vector<Report> reports;
@@ -184,9 +184,9 @@ class Core {
   // -- the tape ------------------------------------------------------------------------------------------------------
 
   template <class... T>
-  void say(Verb verb, T... values) {
+  void say(TapeEntry entry, T... values) {
     if (!taping) return;
-    tape.push_back(int64_t(verb));
+    tape.push_back(int64_t(entry));
     tape.push_back(int64_t(sizeof...(values)));
     (tape.push_back(int64_t(values)), ...);
   }
@@ -197,7 +197,7 @@ class Core {
   }
 
   void say_uses(Id line, const Use* uses, size_t n, Id operation, Id site, Key host) {
-    tape.push_back(int64_t(Verb::access));
+    tape.push_back(int64_t(TapeEntry::access));
     const size_t length = tape.size();
     tape.push_back(0);
     for (int64_t value : {int64_t(line), int64_t(operation), int64_t(site), int64_t(host)}) tape.push_back(value);
@@ -217,7 +217,7 @@ class Core {
   Timeline& stream(int device, Kind kind) {
     Device& its = device_of(device);
     Timeline& line = kind == Kind::legacy ? *its.legacy : add(its, make(device, kind));
-    say(Verb::stream, line.id, device, kind);
+    say(TapeEntry::stream, line.id, device, kind);
     return line;
   }
 
@@ -226,7 +226,7 @@ class Core {
 
   void destroy_stream(Timeline& line) {
     if (line.kind == Kind::legacy || line.gone) return;
-    say(Verb::destroy_stream, line.id);
+    say(TapeEntry::destroy_stream, line.id);
     line.gone = true;
     gone_.push_back(Ref<Timeline>(&line));
     debt_ += 16;
@@ -237,23 +237,23 @@ class Core {
     ++sequence_;
     launch(stream, host_of(host));
     Timeline& function = add(device_of(stream.device), make(stream.device, Kind::function));
-    say(Verb::host_function, stream.id, function.id, host);
+    say(TapeEntry::host_function, stream.id, function.id, host);
     function.learn(stream);
     stream.learn(function.id, ENDLESS, Clock());
     return function;
   }
 
   void new_event(Key event) {
-    say(Verb::event, event);
+    say(TapeEntry::event, event);
     events_[event] = Ref<Event>();
   }
   void destroy_event(Key event) {
-    say(Verb::destroy_event, event);
+    say(TapeEntry::destroy_event, event);
     events_.erase(event);
   }
 
   void record(Key key, Timeline& line, Key host = 0, Id site = 0, bool external = false) {
-    say(Verb::record, key, line.id, host, site, external);
+    say(TapeEntry::record, key, line.id, host, site, external);
     Event& event = event_of(key);
     ++sequence_;
     if (!line.capture) {
@@ -270,7 +270,7 @@ class Core {
   }
 
   bool wait(Timeline& line, Key key, Key host = 0, Id site = 0, bool external = false, bool implicit = false) {
-    say(Verb::wait, line.id, key, host, site, external, implicit);
+    say(TapeEntry::wait, line.id, key, host, site, external, implicit);
     Event& event = event_of(key);
     ++sequence_;
     Capture* capture = line.capture;
@@ -298,7 +298,7 @@ class Core {
   }
 
   bool synchronize_stream(Timeline& line, Key host = 0, Id site = 0) {
-    say(Verb::synchronize_stream, line.id, host, site);
+    say(TapeEntry::synchronize_stream, line.id, host, site);
     if (!allowed(line.capture ? Subject::captured : Subject::eager, line, host, site)) return false;
     ++sequence_;
     Timeline& waiter = host_of(host);
@@ -314,7 +314,7 @@ class Core {
   }
 
   bool synchronize_event(Key key, Key host = 0, Id site = 0) {
-    say(Verb::synchronize_event, key, host, site);
+    say(TapeEntry::synchronize_event, key, host, site);
     Ref<Event>* found = events_.find(key);
     Ref<Event> event = found ? *found : Ref<Event>();
     if (!event) {  // unrecorded
@@ -331,7 +331,7 @@ class Core {
   }
 
   bool synchronize_device(int device, Key host = 0, Id site = 0) {
-    say(Verb::synchronize_device, device, host, site);
+    say(TapeEntry::synchronize_device, device, host, site);
     Timeline& waiter = host_of(host);
     if (!allowed(Subject::device, waiter, host, site)) return false;
     ++sequence_;
@@ -351,7 +351,7 @@ class Core {
 
   void host_edge(Key source, Key target) {
     if (!threads_) return;
-    say(Verb::host_edge, source, target);
+    say(TapeEntry::host_edge, source, target);
     Timeline* from = known_host(source);
     Timeline* to = known_host(target);
     if (from && to) {
@@ -370,7 +370,7 @@ class Core {
   }
 
   void forget_carrier(Key carrier) {
-    say(Verb::forget_carrier, carrier);
+    say(TapeEntry::forget_carrier, carrier);
     objects_.erase(carrier);
     if (carrier && threads_) hosts_.erase(carrier);
   }
@@ -506,7 +506,7 @@ class Core {
     Timeline& line = stream ? *stream : host_of(host);
     if (leftover) *leftover = false;
     if (!size) return nullptr;
-    say(Verb::allocate, space, start, size, stream ? stream->id : 0, owner, site, fresh, host);
+    say(TapeEntry::allocate, space, start, size, stream ? stream->id : 0, owner, site, fresh, host);
     Blocks& blocks = blocks_of(space);
     Shadow& shadow = shadow_of(space);
     if (threads_)
@@ -581,7 +581,7 @@ class Core {
   void free(int space, Addr start, Id site = 0, Key host = 0) {
     Block* block = blocks_of(space).at(start);
     if (!block || block->ended) return;
-    say(Verb::free, space, start, site);
+    say(TapeEntry::free, space, start, site);
     block->ended = true;
     block->freed_site = site;
     if (threads_) {  // who is given it next comes after, by the pool's lock
@@ -603,13 +603,13 @@ class Core {
     if (!block || block->ended) return;
     for (auto& each : block->recorded)
       if (each.get() == &line) return;
-    say(Verb::record_stream, space, start, line.id);
+    say(TapeEntry::record_stream, space, start, line.id);
     block->recorded.emplace_back(&line);
   }
 
   // The pool returned the addresses to the driver: whatever was unordered there is clean.
   void release_block(int space, Addr start, Addr size) {
-    say(Verb::release_block, space, start, size);
+    say(TapeEntry::release_block, space, start, size);
     forget_block(space, start, size);
   }
   void forget_block(int space, Addr start, Addr size) {
@@ -642,7 +642,7 @@ class Core {
     if (line.kind == Kind::legacy) return violation(Violation::begin_on_legacy, line, nullptr, 0, site);
     if (line.capture) return violation(Violation::begin_twice, line, nullptr, 0, site);
     Graph& graph = new_graph(private_pool, site);
-    say(Verb::capture_begin, line.id, mode, private_pool, host, site, graph.key);
+    say(TapeEntry::capture_begin, line.id, mode, private_pool, host, site, graph.key);
     auto capture = std::make_unique<Capture>();
     capture->graph = &graph;
     capture->program = std::make_unique<Core>();
@@ -664,7 +664,7 @@ class Core {
 
   // The capture that began on the stream ends. The graph's `reports` are for the caller to take.
   Graph& capture_end(Timeline& line, Id site = 0) {
-    say(Verb::capture_end, line.id, site);
+    say(TapeEntry::capture_end, line.id, site);
     Capture* capture = line.capture;
     if (!capture) return new_graph(false, site);
     Graph& graph = *capture->graph;
@@ -698,7 +698,7 @@ class Core {
   }
 
   bool replay(Graph& graph, Timeline& line, Id operation, Id site, Key host = 0, bool force = false) {
-    if (!force) say(Verb::replay, graph.key, line.id, operation, site, host);
+    if (!force) say(TapeEntry::replay, graph.key, line.id, operation, site, host);
     if (line.capture) {
       capture_launch(line, graph, operation, site);
       return true;

@@ -152,16 +152,16 @@ class Reader:
         found = Found(one, first_mode, first_block, second_mode, use, start, stop, block, certain)
         wanted = {id(self._lines[serial]) for serial in needed}
         conflict = self.explain.pair(found, two, self._lines[host], lambda line: id(line) in wanted)
-        hindsight = conflict.hindsight
-        if hindsight is None:
+        recheck_at_end = conflict.recheck_at_end
+        if recheck_at_end is None:
             return conflict
         self._watched.update(serial for serial in (second[0], host) if serial)
 
         def later() -> bool:
             self.refresh()
-            return hindsight()
+            return recheck_at_end()
 
-        return replace(conflict, hindsight=later)
+        return replace(conflict, recheck_at_end=later)
 
     def _latent(self) -> Conflict:
         record, mode, block = self._record(), MODES[self._next()], self._block()
@@ -334,6 +334,6 @@ class Reader:
             line.served = {self._lines[self._next()].id: self._next() for _ in range(self._next())}
 
     def refresh(self) -> None:
-        """Read the present state of the timelines whose hindsight is asked for."""
+        """Read the present state of the timelines of which conflicts are checked again at the end."""
         self._data, self._at = self._source.state(sorted(self._watched)), 0
         self._waits()

@@ -249,7 +249,7 @@ def _stream_query(m: Monitor, call: Call, stream: int) -> Any:
     return _query(m, m.checker.completed_stream, queue, call, m.checker.capturing(queue))
 
 
-def _query(m: Monitor, verb: Hook, carrier: Any, call: Call, captured: bool) -> Any:
+def _query(m: Monitor, method: Hook, subject: Any, call: Call, captured: bool) -> Any:
     status = None
 
     def done() -> bool:
@@ -257,7 +257,7 @@ def _query(m: Monitor, verb: Hook, carrier: Any, call: Call, captured: bool) -> 
         status = call()
         return bool(status == 0)
 
-    streams.poll(m, verb, carrier, done, captured)
+    streams.poll(m, method, subject, done, captured)
     return status
 
 

@@ -64,33 +64,33 @@ def recorded(monitor: Monitor, event: int, queue: Hashable, *, by_cupy: bool = F
     monitor.order(monitor.checker.record, event, queue, above=4)
 
 
-def wait_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call: Callable[[], Any]) -> Any:
+def wait_for(monitor: Monitor, method: Callable[..., Any], subject: Hashable, call: Callable[[], Any]) -> Any:
     """The host waits for a stream, an event or a device. While something is captured, it is asked first if it may."""
     if monitor.capturing:
-        monitor.order(verb, carrier)
+        monitor.order(method, subject)
         return call()
     result = call()
-    waited_for(monitor, verb, carrier)
+    waited_for(monitor, method, subject)
     return result
 
 
-def waited_for(monitor: Monitor, verb: Callable[..., Any], carrier: Hashable) -> None:
+def waited_for(monitor: Monitor, method: Callable[..., Any], subject: Hashable) -> None:
     """The host has waited for a stream, an event or a device."""
-    monitor.order(verb, carrier)
+    monitor.order(method, subject)
     if fingerprints.count:
         fingerprints.check(monitor)
 
 
 def poll(
-    monitor: Monitor, verb: Callable[..., Any], carrier: Hashable, call: Callable[[], bool], captured: bool
+    monitor: Monitor, method: Callable[..., Any], subject: Hashable, call: Callable[[], bool], captured: bool
 ) -> bool:
     """The host asks whether a stream or event is done: an edge when it is, and the end of a capture it belongs to."""
     if captured:
-        monitor.order(verb, carrier)
+        monitor.order(method, subject)
         return call()
     answer = call()
     if answer:
-        waited_for(monitor, verb, carrier)
+        waited_for(monitor, method, subject)
     return answer
 
 
@@ -158,8 +158,8 @@ def _stream_synchronize(original: Wrapped) -> Wrapped:
         if monitor is None:
             original(self)
         elif monitor.capturing:
-            verb = monitor.checker.synchronize_stream
-            wait_for(monitor, verb, timeline(monitor, self), lambda: original(self))
+            method = monitor.checker.synchronize_stream
+            wait_for(monitor, method, timeline(monitor, self), lambda: original(self))
         else:
             original(self)
             waited_for(monitor, monitor.checker.synchronize_stream, timeline(monitor, self))

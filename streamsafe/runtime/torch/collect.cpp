@@ -61,7 +61,7 @@ void backward_begins(const std::vector<std::tuple<int, Addr>>& gradients) {
   for (auto& [device, address] : gradients)
     if (Block* block = the.core.block_at(device, address)) {
       block->flags |= INITIAL_GRADIENT;
-      the.core.say(Verb::gradient, device, block->start, block->stop);
+      the.core.say(TapeEntry::gradient, device, block->start, block->stop);
     }
 }
 
