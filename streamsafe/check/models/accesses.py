@@ -77,6 +77,11 @@ class Accesses(Callers):
         elif block.owner is not None and t.origin not in ("ambient", "null", "host"):
             self.lent_uses.append((block, block.accesses[-1]))
 
+    def known_on_device(self, t: Tensor) -> bool:
+        """Whether there is evidence that a tensor is on the device."""
+        sure = t.block.place == "cuda" and "guessed" not in t.block.notes
+        return sure or t.block.lib == "cupy" or self.is_on_device(t.block) is True
+
     def launch(
         self,
         reads: list[Tensor],
@@ -97,8 +102,11 @@ class Accesses(Callers):
             self.uploads.append((t, at))
         if strong:
             self.m.launches.append((seq, t, at, self.m.site(node)))
-            if notes & ASSUMPTIONS:
-                self.supposed[seq] = tuple(sorted(notes & ASSUMPTIONS))
+            supposed = set(notes & ASSUMPTIONS)
+            if reads and not any(self.known_on_device(x) for x in (*reads, *writes)):
+                supposed.add("place")  # what computes on memory of the host launches nothing
+            if supposed:
+                self.supposed[seq] = tuple(sorted(supposed))
         if self.m.capture is not None:
             if t in self.m.capture.streams:
                 self.m.capture.worked(t, at, node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamsafe.apis import names as apis
 
 from ..program import Block
-from ..values import Ctx, Tensor, V
+from ..values import Ctx, Sym, Tensor, V
 from .calls import Call
 from .modules import Modules
 from .state import HOSTS
@@ -43,6 +43,9 @@ def cupy_function(lib: Modules, c: Call) -> V:
     if c.name.startswith("cupy.cuda."):
         return Ctx("plain") if last == "nvtx" else lib.unmodelled(last, None, c.args, c.kwargs, n)
     w = lib.tensors_in(c.kwargs["out"]) if "out" in c.kwargs else []
+    a = c.first
+    if isinstance(a, Sym) and a.block is None and a.hint not in ("index", "host", "getter"):
+        lib.tensor(a).block.lib = "cupy"  # it takes no other arrays
     return lib.compute(c.values("out"), n, last, "cupy", write=w, fresh=not w)
 
 

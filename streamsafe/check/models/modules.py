@@ -45,7 +45,11 @@ class Modules(Unknown):
                 self.tensor(v) if isinstance(v, Sym) and v.hint not in ("index", "host", "getter") else v
                 for v in values
             ]
+            before = len(self.m.launches)
             out = self.compute(values, node, f"{name}()")
+            if self.m.key(callee) in self.moved_modules:
+                for seq, *_ in self.m.launches[before:]:
+                    self.supposed.pop(seq, None)  # it is on the device, and so is what it takes
             if name in apis.GENERATING_METHODS:
                 self.sync_quiet()  # it reads what it has made
             return out

@@ -96,6 +96,7 @@ class State(GraphRules):
         self.trained: dict[int, frozenset[Any]] = {}  # by optimizer: the models whose parameters it was given
         self.wraps: dict[Any, frozenset[Any]] = {}  # by module: the modules that it was made of
         self.on_the_device: set[int] = set()  # unknowns that models have made of what is on the device
+        self.moved_modules: set[Any] = set()  # keys of modules that were moved to the device
         self.exchanges: list[Known] = []  # what was known where memory was handed over
         self.moved_to: dict[int, V] = {}  # by block: the device that is not known
 

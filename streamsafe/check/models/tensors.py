@@ -108,7 +108,7 @@ class Tensors(Timing):
         )
         if not fresh:
             return write[0] if write else NONE
-        if not all_:
+        if not all_ and lib == "torch":
             return self.unknown_result(node, op, at, seq)
         out = self.new(node, "cuda", lib, op, True, at=at, seq=seq, notes=notes)
         if lib == "torch" and all(t.block.place == "unknown" or "guessed" in t.block.notes for t in all_):

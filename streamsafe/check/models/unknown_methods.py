@@ -251,6 +251,8 @@ def moved(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     if (name in CASTS and (r.hint == "module" or known)) or (name in MOVES and m.captured and known):
         if lib.gives_other_memory(name, args, kwargs):
             lib.displace(r, n)
+        if name == "cuda" or (name == "to" and args and lib.where(args[0]) in ("cuda", "cuda?")):
+            lib.moved_modules.add(m.key(r))
         return r
     device = kwargs.get("device") or c.first
     if name == "to" and isinstance(device, Sym):
