@@ -78,9 +78,10 @@ class Found:
                 continue
             h, assumptions = self.hazards[key]
             for other in others - {key}:
-                if other in self.hazards and len(self.hazards[other][1]) >= len(assumptions):
-                    del self.hazards[other]
-                    h.further += 1
+                if other in self.hazards and len(self.hazards[other][1]) < len(assumptions):
+                    continue  # surer than this one
+                self.hazards.pop(other, None)
+                h.further += 1
 
     def add(self, h: Hazard, assumed: tuple[str, ...]) -> None:
         """Keep a hazard, unless it is known with fewer assumptions.
