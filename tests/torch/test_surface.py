@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -347,3 +351,73 @@ def test_a_batch_norm_that_processes_share(torch: Any) -> None:
     made = torch.batch_norm_elemt(x, norm.weight, norm.bias, mean, invstd, norm.eps)
     assert torch.allclose(made, norm(x), atol=1e-5)
     assert torch.allclose(running[0], norm.running_mean) and torch.allclose(running[1], norm.running_var)
+
+
+# -- torch.compile and torch.distributed -----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_inductor_would_compile_runs(torch: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    linear = torch.nn.Linear(4, 4).cuda()
+    x = torch.ones(2, 4, device=D)
+    assert torch.allclose(torch.compile(linear)(x), linear(x))
+    assert torch.allclose(torch.compile(lambda y: y * 2 + 1, mode="reduce-overhead")(x), x * 2 + 1)
+    torch._dynamo.reset()
+
+
+DISTRIBUTED = """
+import os, sys
+from streamsafe.simulate import torch as simulate
+simulate.install(2)
+import torch, torch.distributed as dist, torch.multiprocessing as mp
+
+def work(rank, backend, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.cuda.set_device(rank)
+    dist.init_process_group(backend, rank=rank, world_size=2)
+    x = torch.full((4,), rank + 1.0, device="cuda")
+    dist.all_reduce(x)
+    assert x.tolist() == [3.0] * 4 and x.is_cuda
+    parts = [torch.empty(4, device="cuda") for _ in range(2)]
+    dist.all_gather(parts, x + rank)
+    assert [part[0].item() for part in parts] == [3.0, 4.0]
+    handle = dist.broadcast(x.mul_(rank), src=1, async_op=True)
+    handle.wait()
+    assert x.tolist() == [3.0] * 4
+    if rank == 0:
+        dist.send(x + 1, 1)
+    else:
+        dist.recv(x, 0)
+        assert x.tolist() == [4.0] * 4
+    dist.barrier()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2).cuda(), device_ids=[rank])
+    model(torch.full((1, 4), rank + 1.0, device="cuda")).sum().backward()
+    assert model.module.weight.grad[0, 0].item() == 1.5
+    dist.destroy_process_group()
+    print("done", rank, flush=True)
+
+if __name__ == "__main__":
+    work(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("group", ["gloo", "nccl"])
+def test_collectives_between_processes(torch: Any, tmp_path: Path, group: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "work.py").write_text(DISTRIBUTED, encoding="utf-8")
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, str(tmp_path / "work.py")]
+    started = [
+        subprocess.Popen(
+            [*command, str(rank), group, str(port)],
+            env={**os.environ, "PYTHONPATH": str(root)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=120)[0] for process in started]
+    assert all("done" in text for text in said), said

@@ -2,7 +2,7 @@
 //
 // streams.cpp: devices, streams, events, captures. They speak to torch's GPU trace where the CUDA build does.
 // memory.cpp:  the caching allocator, pinned memory, and the hooks by which torch asks whether there is CUDA.
-// generators.cpp: generators. special.cpp: operators that only CUDA has.
+// generators.cpp: generators. special.cpp: operators that only CUDA has. collectives.cpp: torch.distributed.
 // kernels.cpp: one boxed kernel that runs every operator on the same bytes as CPU tensors, and the few that need more.
 #pragma once
 

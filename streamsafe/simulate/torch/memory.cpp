@@ -252,9 +252,7 @@ void tell_history(int64_t first) {
 
 void release(void* address) {
   trace_memory(address, &c10::impl::PyInterpreterVTable::trace_gpu_memory_deallocation);
-  int64_t first = next_entry;
-  give_back(address);
-  tell_history(first);
+  give_back(address);  // without telling the listener: an exception may be on its way through Python
 }
 
 void return_free_segments(Pool& pool) {

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from streamsafe.simulate.torch.device import Device
-from streamsafe.simulate.torch.limits import NotSimulated
+from streamsafe.simulate.torch.limits import NotSimulated, refuse
 
 _KINDS = (
     "allocation",
@@ -253,7 +253,7 @@ def memory(core: Any, device: Device) -> None:
         "_cuda_resetAccumulatedMemoryStats": lambda index: device.reset_accumulated(index),
         "_accelerator_resetAccumulatedStats": lambda index: device.reset_accumulated(index),
         "_accelerator_getMemoryInfo": lambda index: (total - reserved(device, index), total),
-        "_cuda_hostMemoryStats": dict,
+        "_cuda_hostMemoryStats": refuse("torch.cuda.host_memory_stats"),
         "_cuda_resetPeakHostMemoryStats": lambda: None,
         "_cuda_resetAccumulatedHostMemoryStats": lambda: None,
         "_host_emptyCache": lambda: None,

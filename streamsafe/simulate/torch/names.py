@@ -10,11 +10,13 @@ from enum import IntEnum
 from typing import Any
 
 from streamsafe.simulate.torch.comm import comm
+from streamsafe.simulate.torch.compile import without_inductor
 from streamsafe.simulate.torch.device import Device
 from streamsafe.simulate.torch.graphs import graphs
 from streamsafe.simulate.torch.legacy import legacy_types
 from streamsafe.simulate.torch.limits import refuse
 from streamsafe.simulate.torch.memory import memory, reserved
+from streamsafe.simulate.torch.nccl import process_groups
 from streamsafe.simulate.torch.properties import COMPILED_VERSION, Properties, architectures, versions
 from streamsafe.simulate.torch.surface import surface
 
@@ -37,6 +39,7 @@ def complete(core: Any, device: Device) -> None:
     surface(core)
     comm(core)
     versions(core)
+    process_groups(core)
     core._has_cuda = True
 
 
@@ -212,6 +215,7 @@ def devices(core: Any, device: Device) -> None:
         cuda.has_half = True
         storages(torch, device)
         legacy_types(torch)
+        without_inductor(torch)
         device.touch()
 
     def in_child() -> None:
