@@ -115,7 +115,9 @@ def test_a_hazard_fails_its_test_where_hazards_are_reported(tmp_path: Path, mode
 
 MACHINE = """
 import torch
+COUNT = torch.cuda.device_count()  # before CUDA is initialized
 def test():
+    assert COUNT == 2
     properties = torch.cuda.get_device_properties(1)
     assert torch.cuda.device_count() == 2 and torch.cuda.get_device_capability() == (9, 0)
     assert properties.total_memory == 80 << 30 == torch.cuda.mem_get_info()[1]

@@ -86,7 +86,7 @@ def install(devices: int | Hardware = 1) -> Device:
     except BuildError as error:
         raise SimulationUnavailable(str(error)) from error
     device.set_device_count(hardware.devices)
-    sys.meta_path.insert(0, _Finder(device))
+    sys.meta_path[:0] = [_Finder(device), _CudaFinder(device)]
     nvml.install(hardware, lambda index: reserved(device, index))
     _active = device
     return device
@@ -108,6 +108,35 @@ class _Finder(importlib.abc.MetaPathFinder):
         if spec is not None and spec.origin is not None:
             spec.loader = _Loader(name, spec.origin, self._device)
         return spec
+
+
+class _CudaFinder(importlib.abc.MetaPathFinder):
+    """Has ``torch.cuda`` count the simulated devices: it would ask the driver, and ``CUDA_VISIBLE_DEVICES``."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "torch.cuda":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _CudaLoader(name, spec.origin, self._device)
+        return spec
+
+
+class _CudaLoader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, device: Device) -> None:
+        super().__init__(name, path)
+        self._device = device
+
+    def exec_module(self, module: Any) -> None:
+        super().exec_module(module)
+        module._device_count_nvml = module._raw_device_count_nvml = self._device.device_count
+        module._parse_visible_devices = lambda: list(range(self._device.device_count()))
 
 
 class _Loader(importlib.machinery.ExtensionFileLoader):

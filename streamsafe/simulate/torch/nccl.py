@@ -53,6 +53,7 @@ def _complete(c10d: Any) -> None:
 
     ProcessGroupNCCL.Options = Options
     c10d.ProcessGroupNCCL = ProcessGroupNCCL
+    c10d._DEFAULT_PG_NCCL_TIMEOUT = TIMEOUT
     register = c10d.ProcessGroup._register_backend
 
     def both(self: Any, device: Any, kind: Any, backend: Any = None) -> None:
