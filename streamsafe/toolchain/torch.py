@@ -93,7 +93,8 @@ COLLECTOR = Library(
 SIMULATED_DEVICE = Library(
     "simulated_device",
     units=tuple(
-        SIMULATED / f"{name}.cpp" for name in ("streams", "memory", "generators", "kernels", "special", "collectives")
+        SIMULATED / f"{name}.cpp"
+        for name in ("streams", "memory", "generators", "kernels", "special", "collectives")
     ),
     headers=(SIMULATED,),
     generate=_operators,
