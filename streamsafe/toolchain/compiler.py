@@ -11,6 +11,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -73,6 +74,52 @@ def find_compiler() -> str:
     )
 
 
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def kept(path: Path) -> bool:
+    """Whether a library is there that nobody but its user can have put there: it is loaded into the process.
+
+    A folder of the user's own that others may write is closed to them; a library that they may write is built anew.
+
+    Raises:
+        BuildError: a folder of it belongs to another user, or root lets others write it.
+    """
+    for folder in (path.parent.parent, path.parent):
+        _close(folder)
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and _own(found) and not found.st_mode & _WRITABLE_BY_OTHERS
+
+
+def _close(folder: Path) -> None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return
+    remedy = f"name a folder of your own in {CACHE_VARIABLE}"
+    if not _own(found):
+        raise BuildError(f"{folder} belongs to another user, who could change the code in it: {remedy}")
+    if not found.st_mode & _WRITABLE_BY_OTHERS or found.st_mode & stat.S_ISVTX:
+        return
+    try:
+        folder.chmod(stat.S_IMODE(found.st_mode) & ~_WRITABLE_BY_OTHERS)
+    except OSError as error:
+        raise BuildError(f"other users may write {folder}, and change the code in it: {remedy}") from error
+
+
+def _own(found: os.stat_result) -> bool:
+    return found.st_uid in (os.getuid(), 0)
+
+
+def place(made: Path, path: Path) -> None:
+    """Puts a library that was built where it is kept, whole or not at all."""
+    made.chmod(0o755)
+    os.replace(made, path)
+
+
 @contextlib.contextmanager
 def locked(path: Path, name: str, quiet: bool) -> Iterator[None]:
     """Holds the lock of one library; a process that dies gives it back."""
@@ -131,20 +178,20 @@ def build_extension(
         quiet: say nothing on standard error while it is built.
 
     Raises:
-        BuildError: no compiler, no headers, the compiler's error, or a cache that cannot be written.
+        BuildError: no compiler, no headers, the compiler's error, or a cache that cannot be written or trusted.
     """
     options = ["-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-w"]
     files = [unit, *(path for folder in headers for path in sorted(folder.glob("*.h*")))]
     key = digest([name, platform.machine(), python_tag(), *options, *files])
     path = cache_folder() / f"python-{python_tag()}" / f"{name}-{key}.so"
-    if path.exists():
+    if kept(path):
         return path
     if sys.platform != "linux":
         raise BuildError(f"native code is built on Linux only, not on {sys.platform}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_suffix(".lock"), what, quiet):
-            if path.exists():
+            if kept(path):
                 return path
             command = [find_compiler(), *options, *(f"-I{each}" for each in [*headers, python_headers()])]
             if not quiet:
@@ -162,7 +209,7 @@ def build_extension(
                         (line for line in lines if "error" in line), lines[-1] if lines else "no message"
                     )
                     raise BuildError(f"{what} did not compile with {command[0]}: {first.strip()}")
-                os.replace(made, path)
+                place(made, path)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:

@@ -27,7 +27,9 @@ from streamsafe.toolchain.compiler import (
     cache_folder,
     digest,
     find_compiler,
+    kept,
     locked,
+    place,
     python_headers,
     python_tag,
     run,
@@ -157,7 +159,7 @@ def build(library: Library, *, force: bool = False, quiet: bool = False) -> Path
 
     Raises:
         BuildError: torch is missing or not supported, no compiler, no headers, the compiler's error, or a cache that
-            cannot be written.
+            cannot be written or trusted.
     """
     try:
         torch = installed()
@@ -169,14 +171,14 @@ def build(library: Library, *, force: bool = False, quiet: bool = False) -> Path
             f"{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}"
         )
     path = target(library, torch)
-    if path.exists() and not force:
+    if kept(path) and not force:
         return path
     if sys.platform != "linux":
         raise BuildError(f"native code for PyTorch is built on Linux only, not on {sys.platform}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_suffix(".lock"), library.name, quiet):
-            if path.exists() and not force:
+            if kept(path) and not force:
                 return path
             _build(library, torch, path, quiet)
     except OSError as error:
@@ -215,7 +217,7 @@ def _build(library: Library, torch: Torch, path: Path, quiet: bool) -> None:
         _check(
             run([*common, *map(str, objects), "-o", str(made), *_link(library, torch)]), library, torch, log
         )
-        os.replace(made, path)
+        place(made, path)
         log.unlink(missing_ok=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from streamsafe.toolchain import compiler
 from streamsafe.toolchain import torch as build
 from streamsafe.toolchain import torch_installed as installed
 from streamsafe.toolchain.torch import BuildError, Library
@@ -162,6 +163,35 @@ def test_a_cache_that_cannot_be_written_serves_what_it_has(
     assert build.build(what, quiet=True) == path
     with pytest.raises(BuildError, match="Permission denied"):
         build.build(what, quiet=True, force=True)
+
+
+def test_a_library_that_others_may_write_is_built_anew(torch: Path, tmp_path: Path) -> None:
+    what = library(tmp_path)
+    path = build.build(what, quiet=True)
+    path.write_text("of somebody else")
+    path.chmod(0o666)
+    assert build.build(what, quiet=True) == path
+    assert ctypes.CDLL(str(path)).answer() and not path.stat().st_mode & 0o022
+
+
+def test_a_folder_that_others_may_write_is_closed(torch: Path, tmp_path: Path) -> None:
+    what = library(tmp_path)
+    path = build.build(what, quiet=True)
+    path.parent.chmod(0o777)
+    before = path.stat().st_mtime_ns
+    assert build.build(what, quiet=True) == path
+    assert path.stat().st_mtime_ns == before and not path.parent.stat().st_mode & 0o022
+
+
+def test_a_folder_of_another_user_is_refused(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = library(tmp_path)
+    path = build.build(what, quiet=True)
+    owner = path.stat().st_uid
+    monkeypatch.setattr(compiler, "_own", lambda found: found.st_uid == owner + 1)
+    with pytest.raises(BuildError, match="belongs to another user"):
+        build.build(what, quiet=True)
 
 
 def test_no_cuda_headers_is_said(torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import streamsafe
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch import hooks
 from streamsafe.runtime.torch.hooks import Collector, Use, kernels
@@ -439,3 +440,23 @@ def test_a_hook_of_saved_tensors_that_raises(torch: Any, seen: Recorder) -> None
     with torch.autograd.graph.saved_tensors_hooks(pack, pack), pytest.raises(ValueError, match="full"):
         x.sqrt()
     assert [name for name, _ in seen.calls] == ["pack_begins", "pack_ends"]
+
+
+@pytest.mark.parametrize("first", ["reads", "writes"])
+def test_an_operator_that_is_defined_again(torch: Any, first: str) -> None:
+    """The description of one is not another's that has its address."""
+    schemas = {"reads": "(Tensor x) -> ()", "writes": "(Tensor(a!) x) -> ()"}
+    x = torch.zeros(64, device="cuda")
+    torch.cuda.synchronize()
+    for number in range(12):
+        what = first if number % 2 == 0 else next(each for each in schemas if each != first)
+        made = torch.library.Library(f"again_{first}", "DEF")
+        made.define("touch" + schemas[what])
+        made.impl("touch", lambda x: None, "CUDA")
+        with streamsafe.sanitize(mode="collect") as session:
+            for _ in range(2):
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    getattr(torch.ops, f"again_{first}").touch(x)
+        torch.cuda.synchronize()
+        made._destroy()
+        assert len(session.hazards) == (what == "writes"), number

@@ -76,3 +76,51 @@ def test_a_cpu_build_says_how_to_go_on_without_a_gpu(tmp_path: Path) -> None:
     assert "streamsafe run --simulate" in run(program=RACE, folder=tmp_path).stderr
     other = run(program='raise RuntimeError("of the program")\n', folder=tmp_path)
     assert "--simulate" not in other.stderr
+
+
+FORKS = """
+import os, threading
+import torch
+import streamsafe
+
+def work():
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        while not over.is_set():
+            torch.zeros(64, device="cuda").add_(1)
+
+with streamsafe.sanitize(threads=True) as session:
+    over = threading.Event()
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    codes = []
+    for _ in range(12):
+        child = os.fork()
+        if child == 0:
+            lock = threading.Lock()
+            with lock:
+                torch.zeros(4).add_(1)
+            os._exit(3)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    over.set()
+    for thread in threads:
+        thread.join()
+print(codes == [3] * 12, [each.code for each in session.hazards])
+"""
+
+
+def test_children_that_are_forked_while_other_threads_work(tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(
+        "from streamsafe.simulate import torch as simulate\nsimulate.install(devices=1)\n" + FORKS
+    )
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", str(path)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=240,
+    )
+    assert ended.stdout == "True []\n", ended.stderr

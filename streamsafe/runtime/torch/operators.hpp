@@ -208,13 +208,20 @@ inline Operator* describe(const c10::OperatorHandle& handle) {
   return made;
 }
 
-// The description of an operator; each thread asks the common table once for each.
+// The description of an operator; each thread asks the common table once for each. A schema's address may be that of another
+// operator once its own is gone.
 class Table {
  public:
   // `intern`: gives a name its id.
   template <class Intern>
   const Operator& of(const c10::OperatorHandle& handle, Intern&& intern) {
     static thread_local Flat<const Operator*> mine(1024);
+    static thread_local uint64_t seen = 0;
+    const uint64_t now = generation_.load(std::memory_order_acquire);
+    if (seen != now) {
+      mine.clear();
+      seen = now;
+    }
     const Addr key = reinterpret_cast<Addr>(&handle.schema());
     if (const Operator** known = mine.find(key)) return **known;
     const Operator* found;
@@ -231,11 +238,30 @@ class Table {
     return *found;
   }
 
+  // Hears from now on of operators that are gone. Their descriptions stay: another thread may be in one.
+  void listen() {
+    static const auto registered = c10::Dispatcher::singleton().addRegistrationListener(std::make_unique<Listener>(*this));
+  }
+
   // In a forked child: a thread of the parent's may have held the lock.
   void forked() { new (&mutex_) std::mutex(); }
 
  private:
+  struct Listener final : c10::OpRegistrationListener {
+    Table& table;
+    explicit Listener(Table& table) : table(table) {}
+    void onOperatorRegistered(const c10::OperatorHandle&) override {}
+    void onOperatorDeregistered(const c10::OperatorHandle& handle) override { table.forget(reinterpret_cast<Addr>(&handle.schema())); }
+  };
+
+  void forget(Addr key) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    all_.erase(key);
+    generation_.fetch_add(1, std::memory_order_release);
+  }
+
   std::mutex mutex_;
+  std::atomic<uint64_t> generation_{0};
   Flat<Operator*> all_{1024};
 };
 

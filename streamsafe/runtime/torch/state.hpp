@@ -156,7 +156,11 @@ struct State {
 inline thread_local Key State::thread_key = 0;
 
 inline State& state() {
-  static State* the = new State();
+  static State* the = [] {
+    auto* made = new State();
+    made->table.listen();
+    return made;
+  }();
   return *the;
 }
 
