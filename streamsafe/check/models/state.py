@@ -190,7 +190,9 @@ class State(GraphRules):
         if isinstance(v, Sym):
             t = self.timelines.get(v.vn)
             if t is None:
-                t = self.timelines[v.vn] = Timeline(v.text or "a stream", "sym", lib=lib)
+                # CS-01: one of CuPy waits for the default stream unless it was asked not to
+                t = Timeline(v.text or "a stream", "sym", lib=lib, blocking=lib == "cupy")
+                self.timelines[v.vn] = t
             return t
         if isinstance(v, Tensor):
             return None
