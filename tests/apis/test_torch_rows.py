@@ -46,6 +46,7 @@ WORDS: dict[str, Callable[[Any, Any], Any]] = {
         torch.ones(2, 4, 4, device=x.device),
         torch.ones(2, 4, 4, device=x.device),
     ),
+    "matrix and vector": lambda torch, x: (torch.eye(4, device=x.device), torch.ones(4, device=x.device)),
     "columns": lambda torch, x: (torch.ones(4, device=x.device),),
     "reduce": lambda torch, x: (*WORDS["put"](torch, x), "sum"),
     "elements": lambda torch, x: (
@@ -74,6 +75,8 @@ def operand(torch: Any, kind: str) -> Any:
         return torch.ones((4, 4), dtype=torch.complex64, device="cuda")
     if kind == "boolean":
         return torch.ones((4, 4), dtype=torch.bool, device="cuda")
+    if kind == "vector":
+        return torch.ones(4, device="cuda")
     if kind == "batches":
         return torch.ones((2, 4, 4), device="cuda")
     if kind == "triples":
@@ -136,6 +139,7 @@ CHOSEN = {
     "index_put": ("float", "elements"),
     "index_put_": ("float", "elements"),
     "mv": ("float", "vector"),
+    "addmv": ("vector", "matrix and vector"),
     "renorm": ("float", "norm"),
     "scatter_reduce": ("float", "reduce"),
     "moveaxis": ("float", "order of axes"),
