@@ -15,9 +15,9 @@ from .state import Broke, Continued, Raised, Returned, Spent, StopGenerator
 
 PATHS = 40
 """Paths of an entry."""
-AS_LONG_AS_FIRST = 16
+AS_LONG_AS_FIRST = 10
 """How many times as many statements as its first path all paths of an entry may have."""
-MAX_FILE_STEPS = 120_000
+MAX_FILE_STEPS = 80_000
 """Statements and calls of all paths of a file."""
 _PAIRS = frozenset(("SS101", "SS102", "SS103", "SS111", "SS112", "SS301", "SS302"))
 ENDLESS = 1 << 60
