@@ -2,7 +2,7 @@
 
     python benchmarks/hostile.py [NAME ...]
 
-Prints a table in Markdown. `tests/static/test_hostile.py` runs the same cases within limits.
+Prints a table in Markdown. `tests/check/test_hostile.py` runs the same cases within limits.
 """
 
 from __future__ import annotations

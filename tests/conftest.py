@@ -11,7 +11,10 @@ MINUTE = (
     "tests/order",
     "tests/rules",
     "tests/apis",
-    "tests/check",
+    "tests/check/test_cache.py",
+    "tests/check/test_mechanisms.py",
+    "tests/check/test_idioms.py",
+    "tests/check/test_projects.py",
     "tests/cli/test_check.py",
     "tests/test_layout.py",
 )
@@ -21,21 +24,21 @@ SHARE = 10
 """Of tests marked exhaustive one in so many is run without ``--all``, always the same ones."""
 
 SLOW = (
-    "tests/static/test_fixtures.py",
-    "tests/static/test_metamorphic.py",
-    "tests/static/test_variants.py",
-    "tests/static/test_fixes.py",
-    "tests/static/test_runtime_fixtures.py",
+    "tests/check/test_fixtures.py",
+    "tests/check/test_metamorphic.py",
+    "tests/check/test_variants.py",
+    "tests/check/test_fixes.py",
+    "tests/check/test_runtime_fixtures.py",
     "tests/torch/",
-    "tests/static/test_permutations.py",
-    "tests/static/test_rewrites.py",
+    "tests/check/test_permutations.py",
+    "tests/check/test_rewrites.py",
     "tests/cli/test_check_with_a_trace.py",
     "tests/runtime/",
 )
 """What takes longest, and so begins first when several processes share the tests."""
 
-TOGETHER = dict.fromkeys(SLOW[:5], "tests/static: findings in fixtures")
-"""Modules of which one process runs all, because they read the same findings (tests/static/evalfiles.py)."""
+TOGETHER = dict.fromkeys(SLOW[:5], "tests/check: findings in fixtures")
+"""Modules of which one process runs all, because they read the same findings (tests/check/evalfiles.py)."""
 
 # how fast the machine is that runs the tests is not what they are about
 settings.register_profile(

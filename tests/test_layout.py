@@ -59,9 +59,6 @@ STILL_LONG = {
 }
 """Files that are still longer. Only ever shorter."""
 
-OLD = ("static", "order.symbolic", "order.forks")
-"""The engine that goes: not looked at."""
-
 
 def module_of(path: Path) -> str:
     """``order.checker`` for a file of the package, ``rules.ss101_...`` for a rule."""
@@ -71,8 +68,7 @@ def module_of(path: Path) -> str:
 
 
 def sources() -> list[Path]:
-    found = [*PACKAGE.rglob("*.py"), *(ROOT / "rules").glob("*.py")]
-    return [path for path in found if not module_of(path).startswith(OLD)]
+    return [*PACKAGE.rglob("*.py"), *(ROOT / "rules").glob("*.py")]
 
 
 def named(module: str, path: Path, node: ast.ImportFrom) -> list[str]:
@@ -113,7 +109,7 @@ def pairs() -> dict[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for module, targets in imports().items():
         for target in targets:
-            if folder(target) != folder(module) and target and not target.startswith(OLD):
+            if folder(target) != folder(module) and target:
                 found[folder(module), folder(target)].add(module)
     return found
 
@@ -187,8 +183,7 @@ def test_no_file_is_too_long() -> None:
     long = {
         path.relative_to(ROOT).as_posix()
         for path in files
-        if not (path.suffix == ".py" and module_of(path).startswith(OLD))
-        and len(path.read_text(encoding="utf-8").splitlines()) > LONGEST
+        if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST
     }
     assert long - LONG == STILL_LONG
 

@@ -178,6 +178,6 @@ def _own_digest() -> str:
 
 
 def _own_files(folder: str) -> Iterable[str]:
-    for part in ("static", "order", "repairs", "project", "kernels", "findings", "apis", "check"):
+    for part in ("order", "repairs", "project", "kernels", "findings", "apis", "check"):
         for where, _, names in os.walk(os.path.join(folder, part)):
             yield from (os.path.join(where, name) for name in names if name.endswith((".py", ".so", ".pyd")))

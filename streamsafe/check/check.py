@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from streamsafe.check import prefilter
@@ -142,7 +142,25 @@ def distinct(conflicts: Iterable[Conflict]) -> list[Conflict]:
         known = best.get(key)
         if known is None or _rank(conflict) < _rank(known):
             best[key] = conflict
-    return sorted(best.values(), key=lambda conflict: (_place(conflict), conflict.second.operation))
+    ordered = sorted(best.values(), key=lambda conflict: (_place(conflict), conflict.second.operation))
+    return _once_a_line(ordered)
+
+
+def _once_a_line(conflicts: Iterable[Conflict]) -> list[Conflict]:
+    """Of the pairs of one line that one missing edge leaves unordered the surest, with the number of the others."""
+    found: dict[object, Conflict] = {}
+    for number, conflict in enumerate(conflicts):
+        place, first = _place(conflict), conflict.first
+        alone = first is None or conflict.missing is None or conflict.facts.reuse is not None
+        about = (conflict.missing, conflict.facts) if not alone else number
+        key = (place.filename, place.row, about, first.span if first is not None else None)
+        known = found.get(key)
+        if known is None:
+            found[key] = conflict
+        else:
+            best = min(known, conflict, key=_rank)
+            found[key] = replace(best, further=known.further + conflict.further + 1)
+    return list(found.values())
 
 
 def _rank(conflict: Conflict) -> tuple[int, int]:

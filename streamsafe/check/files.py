@@ -9,7 +9,9 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +25,7 @@ from streamsafe.order.hazard import Conflict
 from streamsafe.project import footprint, suppressions
 from streamsafe.project.packages import beside
 from streamsafe.project.settings import Models
-from streamsafe.project.text import SourceError, parse, read
+from streamsafe.project.text import NESTED, SourceError, parse, read
 
 if TYPE_CHECKING:
     from streamsafe.check.check import Files
@@ -34,6 +36,9 @@ LOOKS_A_PROCESS = 1000
 
 COLLECT_AFTER = 1_000_000
 """How many new objects call for a search for unreachable cycles: a run leaves few."""
+
+DEPTH = 20_000
+"""How deep Python may recurse while it parses."""
 
 CALLERS = 3
 """How many files away from the stream code a caller may be."""
@@ -89,7 +94,6 @@ def plan(
             file.config.models,
             analyse=look.relevant or not use_prefilter,
             report_syntax=look.relevant or file.named,
-            data=given.get(file.path),
         )
         if task.analyse or task.report_syntax:
             result.tasks.append(task)
@@ -343,6 +347,17 @@ def _runner() -> Files:
     return _files
 
 
+@contextmanager
+def deep() -> Iterator[None]:
+    """Lets Python recurse as deep as code is nested."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, DEPTH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def run_task(task: Task) -> Checked:
     """Run a file. Nothing is raised: a fault of ours becomes ``crash``."""
     checked = Checked(task.path)
@@ -371,8 +386,11 @@ def _run_into(checked: Checked, task: Task) -> None:
         else:
             with open(task.path, "rb") as opened:
                 data = opened.read()
-        parse(read(data, task.path).text)
+        with deep():
+            parse(read(data, task.path).text)
     except SourceError as error:
+        if error.message == NESTED:
+            raise RecursionError(NESTED) from error  # it is Python, and more than we can do
         problem = syntax_error(task.path, error.message, error.row, error.column)
     except OSError as error:
         problem = syntax_error(task.path, f"cannot be read: {error.strerror or error}")
@@ -390,8 +408,6 @@ def _run_into(checked: Checked, task: Task) -> None:
 
 def _reported(planned: Plan, found: Iterable[Checked]) -> list[Checked]:
     """What is shown in the named files: each conflict once, as sure as it is best seen."""
-    from streamsafe.check.check import distinct
-
     own: dict[str, list[Conflict]] = {}
     by_path = {each.path: each for each in found}
     for each in by_path.values():
@@ -399,10 +415,14 @@ def _reported(planned: Plan, found: Iterable[Checked]) -> list[Checked]:
             place = conflict.shown_at
             if place is not None and place.filename in planned.looked:
                 own.setdefault(place.filename, []).append(conflict)
+    if own:
+        from streamsafe.check.check import distinct
+
+        own = {path: distinct(conflicts) for path, conflicts in own.items()}
     results = []
     for path in planned.looked:
         run = by_path.get(path)
-        conflicts = distinct(own.get(path, ()))
+        conflicts = own.get(path, [])
         if run is not None or conflicts:
             crash = run.crash if run is not None else None
             results.append(Checked(path, conflicts, crash=crash))

@@ -44,9 +44,15 @@ def _reaches(fn: Function, depth: int, seen: set[Function]) -> bool:
         full = m.imports.get(w)
         if full is not None and "." in full and not full.startswith(_LIBRARIES):
             found = m.project.lookup(full, m.path)
-            if isinstance(found, Function) and (found.strong or _reaches(found, depth + 1, seen)):
+            callees = [found] if isinstance(found, Function) else _called(found, fn.words)
+            if any(called.strong or _reaches(called, depth + 1, seen) for called in callees):
                 return True
     return False
+
+
+def _called(cls: Class | None, words: frozenset[str]) -> list[Function]:
+    """The methods of a class that a function with these words may call."""
+    return [f for name, f in sorted(cls.methods.items()) if name in words] if cls is not None else []
 
 
 def _orders(cls: Class) -> bool:

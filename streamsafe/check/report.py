@@ -20,6 +20,8 @@ from streamsafe.order.hazard import Access, Assumption, Conflict, Facts, Memory,
 VIOLATIONS: Final[Mapping[str, str]] = {
     "SS311": "unsynchronized-timing",
     "SS312": "event-timing-misuse",
+    "SS321": "pageable-non-blocking",
+    "SS322": "pin-memory-then-copy",
     "SS401": "sync-in-capture",
     "SS402": "unjoined-capture-stream",
     "SS403": "rebound-static-input",
@@ -170,7 +172,7 @@ class _Report:
             missing = Missing(
                 timeline_name(shown.first.timeline),
                 HOST,
-                self._fixes().finished() + "  # before the clock is read",
+                self._fixes().finished(),
             )
             notes.insert(0, Note("this is not finished", span_of(shown.first.site)))
         elif shown.code == "SS403":

@@ -20,14 +20,13 @@ class Run:
         cache: where results are kept.
         files: the files.
         prefilter: whether those without stream code are skipped.
-        how: what else the result depends on.
     """
 
-    def __init__(self, cache: Cache, files: Sequence[File], prefilter: bool, how: str) -> None:
+    def __init__(self, cache: Cache, files: Sequence[File], prefilter: bool) -> None:
         self._cache = cache
         self._files = [file.path for file in files]
         what = (f"{file.path}\0{file.named}\0{file.config.models!r}" for file in files)
-        self._key = key_of("run", str(prefilter), how, *what)
+        self._key = key_of("run", str(prefilter), *what)
 
     def known(self) -> tuple[Plan, list[Checked]] | None:
         """What was planned and found, if nothing has changed; the plan without its tasks."""

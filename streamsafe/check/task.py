@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Span
@@ -18,11 +17,6 @@ class Checked:
         explanation: what is known at the row asked for (`--explain-line`).
         crash: an internal error, in one sentence; the file was not checked.
         notes: why it was not run to its end, where a limit cut that short.
-        with_others: what shows together with definitions of other files.
-        linked: these definitions: file, first and last row.
-        entered: the functions of other files that it calls: file, first and last row.
-        caller: whether it was checked only for what it does with the stream code of other files.
-        looked: files and directories that were looked at for it, as far as this process had not done so before.
     """
 
     path: str
@@ -30,15 +24,6 @@ class Checked:
     explanation: list[str] = field(default_factory=list)
     crash: str | None = None
     notes: list[str] = field(default_factory=list)
-    with_others: list[Conflict] = field(default_factory=list)
-    linked: Sequence[tuple[str, int, int]] = ()
-    entered: Sequence[tuple[str, int, int]] = ()
-    caller: bool = False
-    looked: frozenset[str] = frozenset()
-
-    def reaches(self, span: Span) -> bool:
-        """Whether a place lies in a function of another file that this one calls, directly or by others."""
-        return any(path == span.filename and first <= span.row <= last for path, first, last in self.entered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +34,6 @@ class Task:
         size: bytes.
         analyse: whether the analysis runs; else all that can be found is that the file does not parse.
         report_syntax: whether it is reported that the file does not parse.
-        data: the bytes, where they cannot be read again (standard input).
-        related: names of what has to do with streams in the project.
-        caller: whether it is checked only for what it does with the stream code of other files.
-        cache: where what it shows is kept; "" for nowhere.
-        advice: whether advice is asked for.
     """
 
     path: str
@@ -61,11 +41,6 @@ class Task:
     models: Models
     analyse: bool = True
     report_syntax: bool = True
-    data: bytes | None = None
-    related: frozenset[str] = frozenset()
-    caller: bool = False
-    cache: str = ""
-    advice: bool = True
 
 
 @dataclass(slots=True)

@@ -74,7 +74,6 @@ class Options:
     cache: bool
     cache_dir: str | None
     ignore_noqa: bool
-    engine: str
 
 
 def _listed(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -177,7 +176,6 @@ class _AddNoqa(click.Command):
     "--cache/--no-cache", default=True, help="Use and keep results of earlier runs in .streamsafe_cache."
 )
 @click.option("--cache-dir", metavar="DIR", help="Keep results in this folder instead.")
-@click.option("--engine", type=click.Choice(["run", "joined"]), default=checking.ENGINE, hidden=True)
 def check(**values: Any) -> NoReturn:
     """Find stream hazards in Python files, notebooks and directories (default: the working directory).
 
@@ -260,7 +258,6 @@ def _once(options: Options, configs: Configs) -> int:
         options.jobs,
         os.path.abspath(options.cache_dir or here.cache_dir or checking.CACHE) if options.cache else "",
         options.ignore_noqa,
-        options.engine,
     )
     began = time.perf_counter()
     report = _check(options, request, found.files, given)

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 CACHE = ".streamsafe_cache"
 """Where results are kept between runs, in the working directory."""
 
-ENGINE = os.environ.get("STREAMSAFE_ENGINE", "joined")
-"""``run`` or ``joined``, while there are two."""
-
 Done = Callable[[int, int], None]
 """Told after each file that was analysed: how many are done, of how many."""
 
@@ -41,7 +38,6 @@ class Request:
         jobs: at most so many processes; 0 for as many as there are processors.
         cache: the directory in which results are kept between runs; "" for none.
         ignore_noqa: whether comments that suppress count for nothing.
-        engine: ``run`` or ``joined``, while there are two.
     """
 
     configs: Configs
@@ -53,7 +49,6 @@ class Request:
     jobs: int = 0
     cache: str = ""
     ignore_noqa: bool = False
-    engine: str = ENGINE
 
     def config_of(self, path: str) -> Config:
         """The configuration that counts for a file."""
@@ -110,11 +105,10 @@ def check(
     given = given or {}
     _check_selectors(request, files)
     report = Report(cache=request.cache)
-    advice = _wants_advice(request, files)
-    done_files = _found(request, given, files, report.problems, done, advice)
+    done_files = _found(request, given, files, report.problems, done)
     plan, checked = done_files.plan, done_files.checked
     report.analysed, report.stopped = plan.count, done_files.stopped
-    if not advice:
+    if not _wants_advice(request, files):
         for each in checked:  # it costs nothing to find, and rules to show
             each.conflicts = [c for c in each.conflicts if c.facts.violation not in ADVICE.values()]
     report.crashes = [each for each in checked if each.crash]
@@ -161,30 +155,22 @@ def _found(
     files: Sequence[File],
     problems: list[str],
     done: Done | None,
-    advice: bool,
 ) -> _Found:
     """What was planned, and what came of the files: of an earlier check, if nothing has changed since."""
     from streamsafe.check.cache import Cache
     from streamsafe.check.runs import Run
 
     cache = Cache(request.cache) if request.cache and not given else None
-    run = Run(cache, files, request.prefilter, f"{request.engine} {advice}") if cache is not None else None
+    run = Run(cache, files, request.prefilter) if cache is not None else None
     known = run.known() if run is not None else None
     if known is not None:
         return _Found(*known)
     plan = plan_of(files, given, use_prefilter=request.prefilter, jobs=request.jobs)
     kept = request.cache if run else ""
-    if request.engine == "joined":
-        from streamsafe.static import project
-
-        checked, looked = project.check(plan.tasks, request.jobs, done, plan.looked, kept, advice=advice)
-        found = _Found(plan, [*plan.unread, *checked])
-    else:
-        results = run_files(plan, jobs=request.jobs, done=done, cache=kept, given=given, problems=problems)
-        looked = results.looked
-        found = _Found(plan, [*plan.unread, *results.checked], results.stopped)
+    results = run_files(plan, jobs=request.jobs, done=done, cache=kept, given=given, problems=problems)
+    found = _Found(plan, [*plan.unread, *results.checked], results.stopped)
     if run is not None and cache is not None and not found.stopped:
-        run.keep(plan, found.checked, looked)
+        run.keep(plan, found.checked, results.looked)
         problems += [problem for problem in cache.problems if problem not in problems]
     return found
 

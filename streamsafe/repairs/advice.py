@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from streamsafe.order.hazard import Span
+from streamsafe.order.hazard import Facts, Span
 from streamsafe.repairs.edges import handed_out, insertion, visible
 from streamsafe.repairs.external import for_torch
 from streamsafe.repairs.names import File, inside, path
@@ -20,7 +20,7 @@ def advised(finding: Finding, texts: Texts) -> Finding:
     line, other = finding.hazard.help, finding.other
     text = texts[finding.span.filename]
     if finding.hazard.code == "SS312":
-        line = timing(text.text, finding.hazard.message, finding.span) or line
+        line = timing(text.text, finding.hazard.facts, finding.span) or line
         return replace(finding, hazard=replace(finding.hazard, help=line))
     first = other.span if other is not None else None
     if finding.hazard.code == "SS501":
@@ -44,7 +44,7 @@ def advised(finding: Finding, texts: Texts) -> Finding:
     )
 
 
-def timing(source: str, message: str, place: Span) -> str:
+def timing(source: str, facts: Facts, place: Span) -> str:
     """The line of code that makes an elapsed time right, with the names of its two events, if they have some."""
     file = File.of(source)
     around = list(path(file.scope(place), place)) if file is not None else []
@@ -62,11 +62,11 @@ def timing(source: str, message: str, place: Span) -> str:
         ):
             return ""
         first, last = map(ast.unparse, events)
-        if "without timing" in message:
+        if facts.timing == "untimed":
             torch = name == "elapsed_time"
             made = "torch.cuda.Event(enable_timing=True)" if torch else "cupy.cuda.Event()"
             return f"{first}, {last} = {made}, {made}"
-        if "never recorded" in message:
+        if facts.timing == "unrecorded":
             return f"{first}.record()  # before the work; {last}.record() after it, on the same stream"
         return f"{last}.synchronize()"
     return ""

@@ -97,6 +97,8 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
         statement = entered[0]
     elif entered and "current_stream()" in code:  # another one is current there than the finding means
         return None
+    elif ".wait_" in code:
+        statement = _where_taken(around, other) or statement
     start = file.lines[statement.lineno - 1]
     indent = start[: len(start) - len(start.lstrip())]
     alone = len(indent.encode()) == statement.col_offset and not start.lstrip().startswith("elif")
@@ -232,6 +234,38 @@ def _only_tensor(statement: ast.stmt, place: Span) -> str:
 
 
 _NAMES = (ast.Name, ast.Attribute)
+
+
+def _where_taken(around: list[ast.stmt], other: Span) -> ast.stmt | None:
+    """Where what a statement hands out is taken from an attribute, in the same block.
+
+    A wait there is early enough, and does not wait for what is begun in between.
+    """
+    last = around[-1]
+    value = last.value if isinstance(last, (ast.Return, ast.Expr)) else None
+    handed = value.value if isinstance(value, ast.Yield) else value
+    if not _hands(last) or not isinstance(handed, ast.Name) or len(around) < 2:
+        return None
+    block = next((body for body in _blocks(around[-2]) if last in body), [])
+    before = block[: block.index(last)] if block else []
+    taken = [node for node in before if handed.id in {*_targets(node)}]
+    if len(taken) != 1 or holds(taken[0], other) or taken[0].lineno < other.row <= last.lineno:
+        return None
+    source = taken[0].value if isinstance(taken[0], ast.Assign) else None
+    return taken[0] if isinstance(source, ast.Attribute) else None
+
+
+def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """The lists of statements in a statement."""
+    for name in ("body", "orelse", "finalbody"):
+        yield getattr(node, name, [])
+
+
+def _targets(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement assigns by itself."""
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        if isinstance(target, ast.Name):
+            yield target.id
 
 
 def _shared(file: File, names: set[str], place: Span, other: Span) -> bool:

@@ -24,12 +24,12 @@ def timed_events(place: Place) -> tuple[str, Codemod] | None:
     if len(names) != 2:
         return None
     mod = Codemod()
-    if "without timing" in place.message:
+    if place.facts.timing == "untimed":
         for each in {id(each): each for name in names for each in made(place, name)}.values():
             if _untimed(each):
                 mod.replace(each, _timed)
         return "make the events with timing", mod
-    if "not waited" not in place.message:
+    if place.facts.timing != "pending":
         return None
     code = f"{place.code(names[1])}.synchronize()"
     mod.before(line, code)
@@ -62,6 +62,12 @@ def capturable(place: Place) -> tuple[str, Codemod] | None:
             mod.replace(call, lambda node: with_argument(node, "capturable", "True"))  # type: ignore[arg-type]
             return "make the optimizer with capturable=True", mod
     call = place.call
+    stepped = receiver(call) if call is not None and name_of(call) == "step" and not call.args else None
+    if isinstance(stepped, SIMPLE):
+        optimizers = [each for each in made(place, stepped) if name_of(each)[:1].isupper()]
+        if len(optimizers) == 1 and keyword(optimizers[0], "capturable") is None:
+            mod.replace(optimizers[0], lambda node: with_argument(node, "capturable", "True"))  # type: ignore[arg-type]
+            return "make the optimizer with capturable=True", mod
     if (
         call is None
         or name_of(call) != "step"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from streamsafe.order.hazard import Span
+from streamsafe.order.hazard import Facts, Span
 from streamsafe.repairs.tree import Codemod, Line, Tree
 
 SIMPLE = (cst.Name, cst.Attribute, cst.Subscript)
@@ -24,6 +24,7 @@ class Place:
         related: what its notes are about.
         message, help: the finding's.
         other: the first access, where it is in the same file.
+        facts: what is known of the finding.
     """
 
     tree: Tree
@@ -32,6 +33,7 @@ class Place:
     message: str = ""
     help: str = ""
     other: Span | None = None
+    facts: Facts = Facts()  # noqa: RUF009
 
     @property
     def line(self) -> Line | None:

@@ -74,7 +74,7 @@ def _repair(finding: Finding, text: Text) -> tuple[str, tuple[Edit, ...]] | None
         return None
     first = finding.other.span if finding.other is not None else None
     other = first if first is not None and first.filename == finding.span.filename else None
-    found = known(Place(tree, tree.at(finding.span), notes, hazard.message, hazard.help, other))
+    found = known(Place(tree, tree.at(finding.span), notes, hazard.message, hazard.help, other, hazard.facts))
     edits = tree.edits(found[1]) if found is not None else ()
     return (found[0], edits) if found is not None and edits else None
 

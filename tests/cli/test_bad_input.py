@@ -6,9 +6,14 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from streamsafe.check.check import Files, Run
+from streamsafe.check.files import run_task
+from streamsafe.check.processes import Stopped, check_all
+from streamsafe.check.task import Checked, Task
 from tests.cli.helpers import BUG, BUG_ROW, CLEAN, Cli, findings, places
 
 STREAMS = "import torch\nside = torch.cuda.Stream()\n"
@@ -156,7 +161,7 @@ def test_read_error(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) ->
             raise PermissionError(13, "Permission denied", path)
         return open(path, mode, **options)  # type: ignore[call-overload]
 
-    monkeypatch.setattr("streamsafe.static.project.open", refuse, raising=False)
+    monkeypatch.setattr("streamsafe.check.files.open", refuse, raising=False)
     result = cli("check", "--output-format", "json")
     assert places(result) == [("bug.py", "SS101", BUG_ROW), ("secret.py", "SS900", 1)]
     assert findings(result)[1]["message"] == "cannot be read: Permission denied"
@@ -183,40 +188,40 @@ def test_unreadable_directory(cli: Cli, project: Path, monkeypatch: pytest.Monke
     assert places(result) == [("bug.py", "SS101", BUG_ROW)]
 
 
-def test_internal_error(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import streamsafe.static.analyze as module
+@pytest.mark.parametrize(
+    "error", [KeyError("lost"), RecursionError("too deep"), SyntaxError("not of the user's")]
+)
+def test_internal_error(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """A fault of the tool is told as one, never as a syntax error; the other files are checked."""
+    real = Files.run
 
-    real = module.analyze
+    def broken(self: Files, path: str, explain: int | None = None) -> Run:
+        if path.endswith("a.py"):
+            raise error
+        return real(self, path, explain)
 
-    def broken(source: str, filename: str, **options: object) -> object:
-        if filename.endswith("a.py"):
-            raise KeyError("lost")
-        return real(source, filename, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "analyze", broken)
+    monkeypatch.setattr(Files, "run", broken)
     (project / "a.py").write_text(BUG)
     (project / "b.py").write_text(BUG)
     result = cli("check", "--output-format", "json")
     assert result.exit_code == 2
     assert places(result) == [("b.py", "SS101", BUG_ROW)]
     assert result.stderr.startswith(
-        "streamsafe: error: internal error, a.py was not checked: KeyError: 'lost'"
+        f"streamsafe: error: internal error, a.py was not checked: {type(error).__name__}: {error}"
     )
     assert "Traceback" not in result.stderr
     assert cli("check", "--explain-line", "a.py:3").exit_code == 2
 
 
 def test_a_process_that_dies(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import streamsafe.static.analyze as module
+    real = Files.run
 
-    real = module.analyze
-
-    def die(source: str, filename: str, **options: object) -> object:
-        if filename.endswith("b.py"):
+    def die(self: Files, path: str, explain: int | None = None) -> Run:
+        if path.endswith("b.py"):
             os._exit(139)
-        return real(source, filename, **options)  # type: ignore[arg-type]
+        return real(self, path, explain)
 
-    monkeypatch.setattr(module, "analyze", die)
+    monkeypatch.setattr(Files, "run", die)
     monkeypatch.setattr("streamsafe.check.processes.PARALLEL_FROM", 0)
     for name in ("a.py", "b.py", "c.py"):
         (project / name).write_text(BUG)
@@ -224,6 +229,39 @@ def test_a_process_that_dies(cli: Cli, project: Path, monkeypatch: pytest.Monkey
     assert result.exit_code == 2
     assert [place[0] for place in places(result)] == ["a.py", "c.py"]
     assert "b.py was not checked: the process that analysed it died" in result.stderr
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupted_check_shows_what_is_known_and_keeps_it(
+    cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch, jobs: str
+) -> None:
+    for name in ("a.py", "b.py", "c.py"):
+        (project / name).write_text(BUG)
+    ran: list[str] = []
+    real = check_all
+
+    def stop(*given: Any) -> list[Checked]:
+        tasks, check, _, done, finished, begin = given
+        real(tasks[:2], check, int(jobs), done, finished, begin)
+        ran.extend(Path(task.path).name for task in tasks)
+        raise Stopped
+
+    monkeypatch.setattr("streamsafe.check.files.check_all", stop)
+    result = cli("check", "--output-format", "json")
+    assert result.exit_code == 130
+    assert [place[0] for place in places(result)] == ["a.py", "b.py"]
+    assert "interrupted" in result.stderr
+    monkeypatch.undo()
+    monkeypatch.chdir(project)
+    ran.clear()
+
+    def noted(task: Task) -> Checked:
+        ran.append(Path(task.path).name)
+        return run_task(task)
+
+    monkeypatch.setattr("streamsafe.check.files.run_task", noted)
+    assert [place[0] for place in places(cli("check", "--output-format", "json"))] == ["a.py", "b.py", "c.py"]
+    assert ran == ["c.py"]
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_a_project_without_stream_code_pays_for_nothing(project: Path, arguments
     modules = imported(project, *arguments)
     assert "streamsafe.cli" in modules
     assert modules.isdisjoint(HEAVY)
-    assert "streamsafe.static.interpreter" not in modules
+    assert "streamsafe.check.machine" not in modules
 
 
 def test_rules_are_imported_for_a_finding(project: Path) -> None:

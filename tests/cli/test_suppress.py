@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
+from streamsafe.check.check import Files, Run
 from streamsafe.project.suppressions import find, mentioned
 from tests.cli.helpers import BUG, Cli, findings
 
@@ -128,18 +130,14 @@ def test_place_of_an_unused_suppression(cli: Cli, project: Path) -> None:
 def test_a_suppression_of_a_hidden_finding_is_used(
     cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dataclasses
+    real = Files.run
 
-    import streamsafe.static.analyze as module
+    def unsure(self: Files, path: str, explain: int | None = None) -> Run:
+        run = real(self, path, explain)
+        run.conflicts = [dataclasses.replace(conflict, confidence="possible") for conflict in run.conflicts]
+        return run
 
-    real = module.analyze
-
-    def unsure(source: str, filename: str, **options: object) -> object:
-        analysis = real(source, filename, **options)  # type: ignore[arg-type]
-        changed = [dataclasses.replace(conflict, confidence="possible") for conflict in analysis.conflicts]
-        return dataclasses.replace(analysis, conflicts=changed)
-
-    monkeypatch.setattr(module, "analyze", unsure)
+    monkeypatch.setattr(Files, "run", unsure)
     (project / "bug.py").write_text(BUG)
     assert cli("check").stdout == "No hazards found in 1 file (1 possible hidden, see --confidence).\n"
     assert cli("check", "--confidence", "possible").exit_code == 1

@@ -20,6 +20,8 @@ FIXED = {rule.code for rule in all_rules().values() if rule.fix is not None}
 
 
 ADVICE = {"SS321", "SS322"}
+LEFT = {"SS203", "SS501"}
+"""Rules whose bad example the check does not show."""
 
 CHANGED = Counter(SS203=1, SS403=1, SS405=2, SS408=1, SS412=1, SS501=1, SS901=1)
 """How many lines a repair of the bad example changes; of all others, at most the indentation."""
@@ -70,7 +72,7 @@ def test_examples(examples: list[File]) -> None:
     assert done.problems == []
     assert {
         code for code in codes(before) if codes(done.report)[code] < codes(before)[code]
-    } == FIXED - ADVICE
+    } == FIXED - ADVICE - LEFT
     assert not codes(done.report) - codes(before), "a repair causes no other finding"
     for path, data in done.changed.items():
         ast.parse(data)

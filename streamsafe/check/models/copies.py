@@ -62,6 +62,8 @@ class Copies(Tensors):
                 self.launch(list(more), [dest], "assignment", node, lib)
             return
         s = src[0]
+        if non_blocking and "cuda" in (s.block.place, dp):
+            self.advise(dest if dp in HOSTS else s, node, "copy_")
         sp = "host" if s.numpy and s.block.place != "pinned" else s.block.place
         if dp in HOSTS and (sp in HOSTS):
             self.host(s, False, "copy", node)
@@ -106,6 +108,17 @@ class Copies(Tensors):
                 if non_blocking and dp == "unknown" and sp == "cuda"
                 else "",
             )
+
+    def advise(self, host: Tensor, node: Node, op: str) -> None:
+        """Advice on a copy that is asked not to block: with pageable memory it does (TM-03), and pinning costs."""
+        func = node.func if isinstance(node, ast.Call) else None
+        made = (
+            func.value.func if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Call) else None
+        )
+        if host.block.place == "pinned" and isinstance(made, ast.Attribute) and made.attr == "pin_memory":
+            self.violation("SS322", node, op)
+        elif host.block.place == "pageable" and not host.numpy:
+            self.violation("SS321", node, op)
 
     def peers(self, a: Block, b: Block) -> bool:
         """Whether two tensors are on two devices, as far as the path says it."""

@@ -171,6 +171,8 @@ def to(lib: Modules, t: Tensor, c: Call) -> V:
     non_blocking = lib.flag(c.kwargs.get("non_blocking")) or any(
         isinstance(v, Const) and v.value is True for v in c.args[1:]
     )
+    if non_blocking and "dtype" not in where:
+        lib.advise(t, c.node, "to")
     if where <= {"dtype"}:
         return lib.compute([t], c.node, "to", t.block.lib)
     if is_host(t):

@@ -1,1 +1,0 @@
-"""Source to stream program: which files, which functions, what they do, and in which order."""

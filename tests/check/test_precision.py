@@ -1,0 +1,252 @@
+"""What real code taught: for each mechanism a program in which something must fire, and its silent twin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.check.evalfiles import EvalFile, check_tree, write_tree
+
+HEAD = """\
+import contextlib
+import torch
+import torch.distributed as dist
+
+"""
+
+CASES = {
+    "a device that nobody names is not taken for the host": """
+def fetch(x, device):
+    return x.to(device, non_blocking=True)
+
+def bad_named(x):
+    y = fetch(x.cuda(), torch.device("cpu"))
+    return y.tolist()  # expect: SS301
+
+def good_not_named(x, table, slots):
+    y = fetch(x.cuda(), table[0].layout.device)
+    table[0].index_copy_(0, slots, y)
+    return y.tolist()
+""",
+    "blocks of two streams are in two pools": """
+def place(stream):
+    return torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext()
+
+class GoodOneOrTheOther:
+    def __init__(self, stream=None):
+        self.stream = torch.cuda.Stream() if stream is None else None
+        self.work = None
+
+    def start(self, x):
+        with place(self.stream):
+            flat = torch.zeros(8, device="cuda")
+            flat.add_(1)
+            self.work = flat
+
+class BadBesides:
+    def __init__(self):
+        self.stream = torch.cuda.Stream()
+        self.work = None
+
+    def start(self, x):
+        flat = torch.zeros(8, device="cuda")
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            flat.add_(1)  # expect: SS201
+        self.work = flat
+""",
+    "an entry that records an event and waits for it orders": """
+class Waiting:
+    def __init__(self):
+        self.stream = torch.cuda.Stream()
+        self.grads = {}
+        self.done = None
+
+    def start(self, net):
+        for name, p in net.named_parameters():
+            self.grads[name] = p.detach().cuda() * 2
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for grad in self.grads.values():
+                self.flat.copy_(grad)
+
+    def finish(self):
+        with torch.cuda.stream(self.stream):
+            self.done = torch.cuda.Event()
+            self.done.record()
+        self.done.synchronize()
+
+class Hasty:
+    def __init__(self):
+        self.stream = torch.cuda.Stream()
+        self.grads = {}
+        self.done = None
+
+    def start(self, net):
+        for name, p in net.named_parameters():
+            self.grads[name] = p.detach().cuda() * 2
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for grad in self.grads.values():
+                self.flat.copy_(grad)  # expect: SS201
+
+    def finish(self):
+        with torch.cuda.stream(self.stream):
+            self.done = torch.cuda.Event()
+            self.done.record()
+""",
+    "graphs and their inputs by key, and a workspace that they share": """
+class BadGrows:
+    def __init__(self, net):
+        self.net = net
+        self.graphs, self.inputs, self.outputs = {}, {}, {}
+        self.tables = None
+
+    def fit(self, n, d):
+        if self.tables is None:
+            self.tables = (torch.empty(n, d, device="cuda"), torch.empty(n, d, device="cuda"))
+        elif self.tables[0].size(0) < n:
+            self.tables = (torch.empty(n, d, device="cuda"), torch.empty(n, d, device="cuda"))  # expect: SS403
+
+    def capture(self, key, tables):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = self.inputs[key]
+            for block in self.net.blocks:
+                y = block(y, tables=tables)
+            self.outputs[key] = y
+        self.graphs[key] = graph
+
+    def run(self, x):
+        key = x.shape[0]
+        self.fit(key, x.shape[1])
+        if key not in self.graphs:
+            self.inputs[key] = torch.empty_like(x)
+            self.capture(key, (self.tables[0][:key], self.tables[1][:key]))
+        self.inputs[key].copy_(x)
+        self.graphs[key].replay()
+        return self.outputs[key].clone()
+
+class GoodMadeOnce:
+    def __init__(self, net, n, d):
+        self.net = net
+        self.graphs, self.inputs, self.outputs = {}, {}, {}
+        self.tables = (torch.empty(n, d, device="cuda"), torch.empty(n, d, device="cuda"))
+
+    def capture(self, key, tables):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = self.inputs[key]
+            for block in self.net.blocks:
+                y = block(y, tables=tables)
+            self.outputs[key] = y
+        self.graphs[key] = graph
+
+    def run(self, x):
+        key = x.shape[0]
+        if key not in self.graphs:
+            self.inputs[key] = torch.empty_like(x)
+            self.capture(key, (self.tables[0][:key], self.tables[1][:key]))
+        self.inputs[key].copy_(x)
+        self.graphs[key].replay()
+        return self.outputs[key].clone()
+""",
+    "a stream is compared with the current one": """
+def good_waits_where_they_differ(x, side: torch.cuda.Stream):
+    y = x.cuda() * 2
+    apart = torch.cuda.current_stream() != side
+    if apart:
+        side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        z = y + 1
+    torch.cuda.current_stream().wait_stream(side)
+    return z
+
+def bad_waits_where_they_are_one(x, side: torch.cuda.Stream):
+    y = x.cuda() * 2
+    if torch.cuda.current_stream() == side:
+        side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        z = y + 1  # expect: SS101
+    torch.cuda.current_stream().wait_stream(side)
+    return z
+""",
+    "an entry hands its work out": """
+class GoodHandsOut:
+    def __init__(self, mask: torch.Tensor):
+        self.mask = mask
+
+    def send(self, source, group):
+        return dist.broadcast(self.mask, src=source, group=group, async_op=True)
+
+    def merged(self, other):
+        return torch.cat([self.mask, other])
+
+class BadDropsIt:
+    def __init__(self, mask: torch.Tensor):
+        self.mask = mask
+
+    def send(self, source, group):
+        dist.broadcast(self.mask, src=source, group=group, async_op=True)
+
+    def merged(self, other):
+        return torch.cat([self.mask, other])  # expect: SS101
+""",
+    "data of the host is on the device when the call returns": """
+def good_indices(x, numbers, side: torch.cuda.Stream):
+    index = torch.tensor([n + 1 for n in numbers], device="cuda")
+    with torch.cuda.stream(side):
+        y = x.index_select(0, index)
+    torch.cuda.current_stream().wait_stream(side)
+    return y
+
+def bad_indices(x, numbers, side: torch.cuda.Stream):
+    index = torch.tensor([n + 1 for n in numbers], device="cuda") + 1
+    with torch.cuda.stream(side):
+        y = x.index_select(0, index)  # expect: SS101
+    torch.cuda.current_stream().wait_stream(side)
+    return y
+""",
+    "a helper that makes a stream on first use gives the same one in each round": """
+class GoodLazy:
+    def __init__(self):
+        self._side = None
+
+    def side(self):
+        if self._side is None:
+            self._side = torch.cuda.Stream()
+        return self._side
+
+    def run(self, hosts):
+        for host in hosts:
+            with torch.cuda.stream(self.side()):
+                x = torch.zeros(8, device="cuda")
+                x.copy_(host.pin_memory(), non_blocking=True)
+
+def bad_streams_of_a_list(x):
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    with torch.cuda.stream(streams[0]):
+        y = x.cuda() * 2
+    with torch.cuda.stream(streams[1]):
+        return y + 1  # expect: SS101
+""",
+    "a count in a dictionary is no field of a class of the tree": """
+class Sent:
+    def __init__(self):
+        self.chunks: dict[str, int] = {"count": 0}
+
+    def run(self, x):
+        self.chunks["count"] += 1
+        return x.cuda().to("cpu", non_blocking=True).tolist()  # expect: SS301
+""",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_shown(name: str, tmp_path: Path) -> None:
+    text = HEAD + CASES[name]
+    write_tree(tmp_path, {"module.py": text})
+    found = check_tree(tmp_path).get("module.py", [])
+    shown = [each for each in found if each.confidence != "possible"]
+    assert not EvalFile(tmp_path / "module.py", text).disagreements(shown)
