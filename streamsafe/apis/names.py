@@ -1,8 +1,6 @@
 """What library calls mean, as data: canonical names, and the verb of each call.
 
-A verb is a method ``do_<verb>`` of a part of the interpreter, most of them of
-:class:`streamsafe.static.transfer.library.Library`. To teach the analyzer a call, add a row here; to teach it a new
-meaning, add a verb there.
+The models of the check (`streamsafe/check/models`) read them.
 
 Sources: torch.cuda, torch.Stream and torch.accelerator pages, CuPy's ``cupy.cuda`` reference, CUDA graphs pages of
 both, and the rows of docs/semantics.md named beside.

@@ -25,7 +25,7 @@ from streamsafe.order.hazard import Conflict
 from streamsafe.project import footprint, suppressions
 from streamsafe.project.packages import beside
 from streamsafe.project.settings import Models
-from streamsafe.project.text import NESTED, SourceError, parse, read
+from streamsafe.project.text import SourceError, read
 
 if TYPE_CHECKING:
     from streamsafe.check.check import Files
@@ -379,28 +379,35 @@ def _raised_at(error: BaseException) -> str:
 
 
 def _run_into(checked: Checked, task: Task) -> None:
-    given = _STATE[0]
+    with deep():
+        wrong = _run(checked, task) if task.analyse else _only_parsed(task)
+    if wrong is not None and task.report_syntax:
+        checked.conflicts = [syntax_error(task.path, *wrong)]
+
+
+def _run(checked: Checked, task: Task) -> tuple[str, int, int] | None:
+    """Run a file; why it cannot be parsed, with row and column."""
+    asked = _STATE[2]
+    row = asked[1] if asked is not None and asked[0] == task.path else None
+    run = _runner().run(task.path) if row is None else _runner().run(task.path, row)
+    checked.conflicts, checked.notes, checked.explanation = run.conflicts, run.notes, run.explanation
+    return run.unreadable
+
+
+def _only_parsed(task: Task) -> tuple[str, int, int] | None:
+    from streamsafe.check.modules import tree_of
+
     try:
-        if task.path in given:
-            data = given[task.path]
-        else:
+        data = _STATE[0].get(task.path)
+        if data is None:
             with open(task.path, "rb") as opened:
                 data = opened.read()
-        with deep():
-            parse(read(data, task.path).text)
+        tree_of(read(data, task.path).text)
     except SourceError as error:
-        if error.message == NESTED:
-            raise RecursionError(NESTED) from error  # it is Python, and more than we can do
-        problem = syntax_error(task.path, error.message, error.row, error.column)
+        return error.message, error.row, error.column
     except OSError as error:
-        problem = syntax_error(task.path, f"cannot be read: {error.strerror or error}")
-    else:
-        if task.analyse:
-            explained = _STATE[2][1] if _STATE[2] is not None and _STATE[2][0] == task.path else None
-            run = _runner().run(task.path) if explained is None else _runner().run(task.path, explained)
-            checked.conflicts, checked.notes, checked.explanation = run.conflicts, run.notes, run.explanation
-        return
-    checked.conflicts = [problem] if task.report_syntax else []
+        return f"cannot be read: {error.strerror or error}", 1, 1
+    return None
 
 
 # -- results ---------------------------------------------------------------------------------------------------------

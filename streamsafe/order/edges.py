@@ -1,8 +1,8 @@
-"""Which timelines and events learn from which: the one set of edge rules that both engines obey.
+"""Which timelines and events learn from which: the one set of edge rules.
 
 A *carrier* is anything that can know of an access: a stream, an event, a host thread, an executable graph. "x learns
-from y" means that everything ordered before y's present is from now on ordered before x's next operation. The concrete
-engine obeys by merging vector clocks, the symbolic engine by adding x to every carrier set that holds y.
+from y" means that everything ordered before y's present is from now on ordered before x's next operation. The engine
+obeys by merging vector clocks.
 
 Sources: CUDA "Stream synchronization behavior" (legacy default stream), cudaEventRecord, cudaStreamWaitEvent,
 cudaGraphLaunch.

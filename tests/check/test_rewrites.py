@@ -92,7 +92,7 @@ def sampled(rewrite: str, name: str) -> bool:
     return zlib.crc32(f"{rewrite}/{name}".encode()) % SAMPLE == 0
 
 
-HINT = "a row of streamsafe/static/hints.py, or what methods of other classes are called"
+HINT = "what a model takes a name for, or what methods of other classes are called"
 OPTIMIZER = "a parameter or an attribute is an optimizer by its name"
 LINKED = "of a caller in another file less is known than of one in the same file"
 

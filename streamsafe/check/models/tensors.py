@@ -204,7 +204,7 @@ class Tensors(Timing):
             device = t.block.place not in HOSTS and not t.numpy
             out = self.compute([t, *(m for m in masks if m.block.place not in HOSTS)], n, "indexing")
             if device and any(m.mask and m.block.place not in HOSTS for m in masks):
-                self.sync_host(self.cur(t.block.lib), n, "indexing by a mask")
+                self.sync_host(self.cur(t.block.lib), n, "indexing by a mask")  # GM-mask_index
             elif (
                 t.block.place == "cuda"
                 and self.m.capture is not None
