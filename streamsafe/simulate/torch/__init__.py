@@ -135,8 +135,11 @@ class _CudaLoader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: Any) -> None:
         super().exec_module(module)
-        module._device_count_nvml = module._raw_device_count_nvml = self._device.device_count
-        module._parse_visible_devices = lambda: list(range(self._device.device_count()))
+        count = int(self._device.device_count())
+        module._device_count_nvml = module._raw_device_count_nvml = lambda: (
+            count
+        )  # no ctypes function, as in memory.py
+        module._parse_visible_devices = lambda: list(range(count))
 
 
 class _Loader(importlib.machinery.ExtensionFileLoader):

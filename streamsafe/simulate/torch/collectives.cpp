@@ -72,8 +72,8 @@ struct Quiet final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// In place of what a CPU build has for CUDA: that calls the backend of CUDA tensors, which cannot read them.
-[[maybe_unused]] const bool registered = [] {
+// In place of what a CPU build has for CUDA: that calls the backend of CUDA tensors, which gloo's cannot read.
+void run_on_cpu() {
   static auto* library = new torch::Library(torch::Library::IMPL, "c10d", c10::DispatchKey::CUDA, __FILE__, __LINE__);
   Quiet quiet;
   c10::WarningUtils::WarningHandlerGuard guard(&quiet);  // each replaces a kernel
@@ -83,8 +83,12 @@ struct Quiet final : c10::WarningHandler {
     if (op && op->hasKernelForDispatchKey(c10::DispatchKey::CUDA))
       library->impl(name.name.substr(6).c_str(), torch::CppFunction::makeFromBoxedFunction<&collective>());
   }
-  return true;
-}();
+}
 
 }  // namespace
 }  // namespace simulated
+
+// From now on; asked for when a process has its first group of gloo for the device.
+EXPORTED void streamsafe_simulated_collectives_on_cpu() {
+  [[maybe_unused]] static const bool once = (simulated::run_on_cpu(), true);
+}

@@ -46,6 +46,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "history": (_I64, [ctypes.POINTER(ctypes.POINTER(_I64))]),
     "sleep": (None, [_INT, _I64]),
     "sync_debug": (None, [_INT]),
+    "collectives_on_cpu": (None, []),
     "allocate": (_TEXT, [ctypes.c_size_t, _INT, ctypes.POINTER(_POINTER)]),
     "free": (None, [_POINTER]),
     "hold_pool": (None, [_INT, _U64, _U64, _INT]),

@@ -39,7 +39,7 @@ def complete(core: Any, device: Device) -> None:
     surface(core)
     comm(core)
     versions(core)
-    process_groups(core)
+    process_groups(core, device)
     core._has_cuda = True
 
 

@@ -7,6 +7,8 @@ import importlib
 import types
 from typing import Any
 
+from streamsafe.simulate.torch.device import Device
+
 TIMEOUT = datetime.timedelta(minutes=10)
 
 
@@ -23,7 +25,7 @@ class Options:
         self.split_color = 0
 
 
-def process_groups(core: Any) -> None:
+def process_groups(core: Any, device: Device) -> None:
     """Adds the backend when torch.distributed is loaded."""
     plain = getattr(core, "_c10d_init", None)
     if plain is None:
@@ -31,13 +33,13 @@ def process_groups(core: Any) -> None:
 
     def begin() -> bool:
         done = bool(plain())
-        _complete(importlib.import_module("torch._C._distributed_c10d"))
+        _complete(importlib.import_module("torch._C._distributed_c10d"), device)
         return done
 
     core._c10d_init = begin
 
 
-def _complete(c10d: Any) -> None:
+def _complete(c10d: Any, simulated: Device) -> None:
     if not hasattr(c10d, "ProcessGroupGloo"):
         return
     torch = importlib.import_module("torch")
@@ -58,6 +60,8 @@ def _complete(c10d: Any) -> None:
 
     def both(self: Any, device: Any, kind: Any, backend: Any = None) -> None:
         register(self, device, kind, backend)
+        if device.type == "cuda" and isinstance(backend, c10d.ProcessGroupGloo):
+            simulated.collectives_on_cpu()
         if device.type == "cuda" and kind == c10d.ProcessGroup.BackendType.NCCL:
             register(
                 self, torch.device("cpu"), kind, backend
