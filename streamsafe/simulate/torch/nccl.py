@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import sys
 import types
 from typing import Any
 
 from streamsafe.simulate.torch.device import Device
 
+NOTE = (
+    "streamsafe: gloo stands for nccl on the simulated device: collectives have no stream of their own, so work that "
+    "does not wait for them is not reported"
+)
 TIMEOUT = datetime.timedelta(minutes=10)
 
 
@@ -43,11 +48,15 @@ def _complete(c10d: Any, simulated: Device) -> None:
     if not hasattr(c10d, "ProcessGroupGloo"):
         return
     torch = importlib.import_module("torch")
+    said: list[str] = []
 
     class ProcessGroupNCCL(c10d.ProcessGroupGloo):
         """The backend "nccl"."""
 
         def __init__(self, store: Any, rank: int, size: int, options: Any = None) -> None:
+            if NOTE not in said:
+                said.append(NOTE)
+                print(NOTE, file=sys.stderr, flush=True)
             timeout = getattr(options, "_timeout", None)
             super().__init__(
                 store, rank, size, timeout=timeout if isinstance(timeout, datetime.timedelta) else TIMEOUT
