@@ -62,6 +62,7 @@ class Legality(Displaced):
                 self.violation("SS401", n, f"{name}() by a value of the device")
 
     def foreign_generator(self, kwargs: Kwargs, n: Node) -> None:
+        """A generator of the program's that the graph does not have is an error in a capture (GM-gen_unreg)."""
         g = kwargs.get("generator")
         if isinstance(g, Generator) and g.own and self.m.key(g) not in self.m.capture.graph.generators:
             self.violation("SS404", n, "a generator that the graph does not have")
