@@ -56,7 +56,7 @@ class Files:
     Args:
         paths: the files that are checked; others are found from the imports of these.
         texts: the bytes of files that are not to be read from disk.
-        models: what the user's configuration says of functions of theirs, by file; not yet asked.
+        models: what the user's configuration says of functions of theirs, by file.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class Files:
     ) -> None:
         self._project = Project(list(paths))
         self._texts = texts
-        self._models = models
+        for _, some in sorted(models.items()):
+            self._project.wrappers.update(some)
         for path, data in texts.items():
             try:
                 self._project.load(path, read(data, path).text)

@@ -6,6 +6,7 @@ import ast
 import os
 import re
 
+from streamsafe.project.settings import Model
 from streamsafe.project.text import SourceError, parse, read
 
 from .source import Class, Function, Module
@@ -58,6 +59,7 @@ class Project:
 
     def __init__(self, files: list[str]) -> None:
         self.files = files
+        self.wrappers: dict[str, Model] = {}
         self.modules: dict[str, Module | None] = {}
         self._packages: dict[str, bool] = {}
         self._found: dict[tuple[str, str], Class | Function | None] = {}

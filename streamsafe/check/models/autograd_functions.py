@@ -1,4 +1,4 @@
-"""Functions of torch.autograd, of gradients, and loaders of data."""
+"""Functions of torch.autograd, of gradients, and loaders of data (TD-12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a capture does not allow, as data, and the optimizers, generators and threads that it depends on."""
+"""What a capture does not allow (GM-gen_unreg), as data; the optimizers, generators and threads it depends on."""
 
 from __future__ import annotations
 

@@ -48,6 +48,7 @@ from .python import other_function, pool_method
 from .tensor_methods import tensor_method
 from .torch_functions import torch_function
 from .unknown_methods import KEEPING, unknown_method
+from .wrappers import wrapped
 
 __all__ = ["Library", "autograd_functions", "stream_functions"]
 
@@ -88,6 +89,9 @@ class Library(Captures):
         """
         name = self.canonical(full)
         c = Call(name, args, kwargs, n)
+        model = self.m.project.wrappers.get(full)
+        if model is not None:
+            return wrapped(self, model, c)
         if self.m.capture is not None:
             self.forbidden(name, c.last, args, kwargs, n)
         handler = FUNCTIONS.get(name)

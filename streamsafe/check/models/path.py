@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..numbers import Numbers
 from ..program import Block, Hazard, Program, Reach, Timeline
-from ..source import Class
+from ..source import Class, Project
 from ..values import Event, Func, Gen, Graph, Map, Obj, Sym, Thread, V
 
 Node: TypeAlias = ast.AST
@@ -75,6 +75,9 @@ class Path(Protocol):
     quiet: bool
     timing: bool
     Blocked: type[Exception]
+
+    @property
+    def project(self) -> Project: ...
 
     @property
     def frame(self) -> Any: ...
