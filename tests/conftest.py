@@ -23,6 +23,8 @@ MINUTE = (
 SHARE = 10
 """Of tests marked exhaustive one in so many is run without ``--all``, always the same ones."""
 
+_minute = pytest.StashKey[bool]()
+
 SLOW = (
     "tests/check/test_fixtures.py",
     "tests/check/test_metamorphic.py",
@@ -64,25 +66,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"exhaustive: of many like it; one in {SHARE} is run without --all")
-    if not hasattr(config, "workerinput"):  # a worker has it from the process that started it
-        config.option.minute = (
-            not config.option.all and config.args_source is pytest.Config.ArgsSource.TESTPATHS
-        )
+    given = getattr(config, "workerinput", None)
+    if given is None:
+        named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+        config.stash[_minute] = not (config.option.all or named)
+    else:
+        config.stash[_minute] = given["minute"]
     if config.option.all:
         settings.load_profile("all")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """A worker of pytest-xdist is told what the process that starts it was asked for."""
+    node.workerinput["minute"] = node.config.stash[_minute]
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     if config.option.all:
         return "all tests: about a quarter of an hour on two cores (-n 2 --dist loadscope)"
-    if config.option.minute:
+    if config.stash[_minute]:
         return "the short run, about a minute; `pytest FOLDER` runs a folder, `pytest --all` everything"
     return f"of tests marked exhaustive, one in {SHARE}; all of them with --all"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Plain ``pytest`` collects what it runs: to import all tests takes longer than a minute."""
-    if not config.option.minute or not collection_path.is_relative_to(config.rootpath / "tests"):
+    if not config.stash[_minute] or not collection_path.is_relative_to(config.rootpath / "tests"):
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
     on_the_way = any(each.startswith(f"{name}/") for each in MINUTE)
