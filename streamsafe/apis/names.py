@@ -72,37 +72,15 @@ def canonical(name: str) -> str:
     return _RENAMED.get(name, name)
 
 
-DEVICE_TAKERS = frozenset(
-    "set_device setDevice device Device synchronize current_stream default_stream".split()
-)
-"""Functions whose first argument is the number of a device."""
-
 ORDERING = frozenset("wait_stream wait_event wait synchronize".split())
 """Methods of streams, events and handles that order; the first two take another one."""
 
 
-KEEPING_METHODS = frozenset(
-    """save_for_backward mark_dirty mark_non_differentiable restore_from_saved restore_from_func_ctx model_validate
-    model_construct model_copy""".split()
-)
-"""Methods that keep what they are given and read nothing of it."""
-MAIN_GRADIENT = "main_grad"
-"""The attribute under which a parameter keeps a gradient that functions add to beside autograd, by custom."""
-PACKS = "saved_tensors_hooks"
-"""What a class is called that packs what autograd saves; a function that does so is kept under this name."""
-AFTER_PASS = "queue_callback"
-"""The method of autograd's engine that is given what runs at the end of the pass under way (TA-06)."""
-
-PASS_METHODS = frozenset("backward manual_backward".split())
-"""Of what trains, which is no tensor: they run a backward pass from the loss that they are given."""
 GRADIENT_METHODS = frozenset(
     """unscale_ unscale_gradients clip_grad_norm_ clip_grad_norm clip_grad_value_ clip_gradients
     configure_gradient_clipping""".split()
 )
 """Of an optimizer, or what trains: they read and change the gradients."""
-
-DISMANTLING_METHODS = frozenset({"prepare_for_saving"})
-"""Methods that give the tensors that a tensor is made of."""
 
 
 BUILTINS = frozenset(
@@ -112,22 +90,6 @@ BUILTINS = frozenset(
 )
 
 _KINDS = frozenset("dict list tuple set deque".split())
-_ABSTRACT_KINDS = {
-    **dict.fromkeys(("Mapping", "MutableMapping"), frozenset({"dict"})),
-    **dict.fromkeys(("Set", "MutableSet"), frozenset({"set"})),
-    "Sequence": frozenset({"list", "tuple", "deque"}),
-    "MutableSequence": frozenset({"list", "deque"}),
-    "Reversible": _KINDS - {"set"},
-    **dict.fromkeys("Iterable Collection Container Sized".split(), _KINDS),
-}
-
-
-def kinds_of(type_name: str) -> frozenset[str]:
-    """Of what kinds the containers are that are instances of a type, by its name; none where it is no container."""
-    module, _, name = type_name.rpartition(".")
-    if module in ("collections.abc", "typing"):
-        return _ABSTRACT_KINDS.get(name, frozenset({name.lower()} & _KINDS))
-    return frozenset({name} & _KINDS) if module in ("builtins", "collections") else frozenset()
 
 
 INTEGERS = frozenset(
@@ -468,100 +430,6 @@ FUNCTIONS: dict[str, str] = {
     "rich.progress.track": "iterated",
 }
 
-PREFIXES: dict[str, str] = {
-    # first match wins; the name is everything below
-    **dict.fromkeys(
-        """torch.Tensor. torch.nn.Module. torch.cuda.Stream. torch.cuda.Event. torch.cuda.CUDAGraph. cupy.ndarray.
-        cupy.cuda.Stream. cupy.cuda.Event.""".split(),
-        "unbound_method",
-    ),
-    "torch.cuda.nvtx.": "plain_context",
-    "torch.cuda.memory": "plain",
-    "torch.cuda.max_memory": "plain",
-    "torch.cuda.reset_": "plain",
-    "torch.cuda.get_device": "plain",
-    "torch.cuda.device_count": "plain",
-    "torch.cuda.current_device": "plain",
-    "torch.cuda.set_device": "plain",
-    "torch.profiler.": "plain_context",
-    "torch.autograd.profiler.": "plain_context",
-    "torch.autograd.graph.": "plain_context",
-    "torch.optim.lr_scheduler.": "plain",
-    "torch.optim.": "make_optimizer",
-    **dict.fromkeys(
-        """torch.distributed._composable. torch.distributed._tensor. torch.distributed.algorithms.
-        torch.distributed.checkpoint. torch.distributed.device_mesh. torch.distributed.elastic.
-        torch.distributed.fsdp. torch.distributed.optim. torch.distributed.pipelining. torch.distributed.rpc.
-        torch.distributed.tensor. torch.distributed.utils. torch.distributed.distributed_c10d._resolve_process_group
-        torch.distributed.distributed_c10d._get_default_group""".split(),
-        "unseen",
-    ),
-    "torch.distributed.": "collective",
-    "torch.no_grad": "plain_context",
-    "torch.enable_grad": "plain_context",
-    "torch.inference_mode": "plain_context",
-    "torch.set_grad_enabled": "plain_context",
-    "torch.autocast": "plain_context",
-    "torch.cuda.amp.autocast": "plain_context",
-    "torch.amp.autocast": "plain_context",
-    "torch.cuda.amp.GradScaler": "make_optimizer",
-    "torch.amp.GradScaler": "make_optimizer",
-    "torch.compiler.": "plain",
-    "torch.jit.": "plain",
-    "torch.backends.": "plain",
-    "torch.nn.Sequential": "make_modules",
-    **dict.fromkeys(("torch.nn.ModuleList", "torch.nn.ModuleDict"), "make_modules"),
-    "torch.nn.Parameter": "make_parameter",
-    "torch.nn.parameter.": "make_parameter",
-    "torch.nn.functional.": "torch_function",
-    "torch.nn.utils.": "torch_function",
-    "torch.nn.init.": "init_function",
-    "torch.nn.": "make_module",
-    "torch.utils.tensorboard.": "make_module",
-    "torch.utils.": "plain",
-    **dict.fromkeys(("torchvision.io.", "torchvision.utils.save_image", "torchaudio.save"), "host_library"),
-    "torch.version.": "plain",
-    "torch.": "torch_function",
-    "cupy.cuda.runtime.": "plain",
-    **dict.fromkeys(
-        "cuda.bindings.runtime. cuda.bindings.driver. cuda.cudart. cuda.cuda.".split(), "bindings"
-    ),
-    "cupy.cuda.nvtx.": "plain_context",
-    "cupy.cuda.set_allocator": "plain",
-    "cupy.cuda.using_allocator": "plain_context",
-    "cupy.cuda.": "plain",
-    "cupy.get_default_memory_pool": "plain",
-    "cupyx.": "cupy_function",
-    "cupy.": "cupy_function",
-    "numpy.random.": "host_random",
-    "random.": "host_random",
-    "numpy.": "numpy_function",
-    "PIL.": "host_library",
-    "json.": "host_library",
-    "pickle.": "host_library",
-    "soundfile.": "host_library",
-    "imageio.": "host_library",
-    "matplotlib.": "host_library",
-    "cv2.": "host_library",
-    "pandas.": "host_library",
-    "scipy.": "host_library",
-    "sklearn.": "host_library",
-    "safetensors.": "host_library",
-    **dict.fromkeys(
-        """struct. hashlib. zlib. gzip. bz2. lzma. base64. binascii. marshal. shelve. yaml. orjson. msgpack. pprint.
-        statistics. pyarrow. polars. h5py. skimage. tifffile. av. seaborn. plotly. wandb. mlflow. rich.""".split(),
-        "host_library",
-    ),
-    "mpi4py.": "unseen",
-    "math.": "host_number",
-    "logging.": "host_library",
-    **dict.fromkeys(
-        """dataclasses.is_dataclass inspect. os. platform. re. socket. sys. typing. uuid. warnings.
-        datetime. pathlib. shutil. glob. enum. traceback.""".split(),
-        "plain",
-    ),
-    "itertools.": "pass_through",
-}
 
 BINDINGS: dict[str, str] = {
     "cudaStreamCreate": "make_cupy_stream",
@@ -588,44 +456,6 @@ FACTORIES = named(torch.FACTORIES, "torch") - {
 }
 """Make a fresh tensor; the ``_like`` ones read only the shape of their argument."""
 
-LIKE_FACTORIES = frozenset(name for name in FACTORIES if name.endswith("_like"))
-"""Whoever has a function of that name means it as torch does."""
-
-
-HANDING_METHODS = frozenset(
-    """put put_nowait submit apply_async send send_bytes sendall
-    sendto send_multipart send_pyobj dump dumps write writelines writerow writerows set_result create_dataset
-    call_soon_threadsafe
-    Send Bsend Ssend Rsend Isend Ibsend Issend Irsend Sendrecv Bcast Ibcast Gather Gatherv Igather Scatter Scatterv
-    Iscatter Allgather Allgatherv Iallgather Alltoall Alltoallv Ialltoall Reduce Ireduce Allreduce Iallreduce""".split()
-)
-"""Of a queue, a pipe, a future, a socket, a file or a picture that is not seen made, or of an MPI communicator (mpi4py,
-"Communication of buffer-like objects"): they hand over what they are given on the host."""
-
-SERIALIZERS = frozenset({"dumps", "packb"})
-"""Functions that are not seen and give bytes or a text: they bring what they are given to the host, and wait."""
-
-DRAWING_METHODS = frozenset("imshow plot scatter hist bar pcolormesh contour contourf fill_between".split())
-"""Of what nothing is known of, axes of a picture perhaps: they read what they are given on the host."""
-
-FILLING_METHODS = frozenset(
-    "readinto readinto1 recv_into recvfrom_into recv_bytes_into pack_into readv preadv Recv Irecv".split()
-)
-"""Of a file, a socket, a format or an MPI communicator that is not seen made: the host fills the memory that it is
-given."""
-
-RESULT_FIELDS = frozenset("values indices".split())
-"""What ``topk``, ``sort`` and their like name the tensors they return; of a sparse tensor these are methods."""
-
-
-SIZED_FACTORIES = frozenset("empty zeros ones full rand randn arange eye linspace".split())
-"""Take sizes or bounds as numbers: a device tensor among them is read by the host."""
-
-SHAPED_FACTORIES = frozenset("empty zeros ones full rand randn".split())
-"""Take nothing but sizes before their keywords, or what they fill it with."""
-
-MEASURED_FUNCTIONS = frozenset("pad interpolate upsample roll flip tile rot90 narrow".split())
-"""Of torch: what they take beside the first argument are sizes, never tensors."""
 
 ARRAY_TYPES = frozenset(
     """dtype bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128 intp
@@ -637,33 +467,9 @@ ARRAY_TYPES = frozenset(
 ARRAY_WRITING_METHODS = named(cupy.WRITES, "cupy.ndarray")
 """Change an array of NumPy's or CuPy's in place."""
 
-ARRAY_UPDATING_METHODS = named(cupy.WRITES, "cupy.ndarray", reads="* self")
-"""Those that read what they change."""
-
-BLAS_OUTPUTS = {"gemv": 5, "axpy": 2, "ger": 3, "geru": 3, "gerc": 3, "scal": 1, "sbmv": 6, "syrk": 2}
-"""Routines of ``cupy.cublas``: the operand that they overwrite."""
-
-ARRAY_WRITING_FUNCTIONS = named(cupy.WRITES, "cupy")
-"""Change their first argument in place; ``at`` is ``ufunc.at``."""
-
-MEMORY_VIEW_METHODS = frozenset({"cast", "toreadonly"})
-"""Of ``memoryview``: the same memory, of another format or only to be read."""
 
 ARRAY_VIEW_FUNCTIONS = named(cupy.VIEWS, "cupy")
 
-COMPILERS = {
-    "cupy.fuse": "fuse",
-    "cupyx.jit.rawkernel": "rawkernel",
-    "numba.cuda.jit": "rawkernel",
-    "triton.jit": "triton",
-}
-"""Decorators that compile a function into a kernel: its body is not host code."""
-
-DEVICE_LANGUAGES = frozenset(
-    """cutlass.cute.kernel cutlass.cute.jit cutlass.cute.experimental.kernel cutlass.cute.experimental.jit cute.kernel
-    cute.jit warp.kernel warp.func taichi.kernel taichi.func""".split()
-)
-"""Decorators of functions that are Python by their syntax only: what is traced, or translated, runs on the device."""
 
 VIEW_ATTRIBUTES = frozenset("data T mT H mH real imag base flat".split())
 
@@ -671,46 +477,17 @@ VIEW_METHODS = named(torch.VIEWS, "torch.Tensor")
 
 VIEW_FUNCTIONS = named(torch.VIEWS, "torch") | named(cupy.EXCHANGE, "torch", edge="*")
 
-RESHAPING_METHODS = frozenset(
-    """view reshape t transpose permute squeeze unsqueeze view_as flatten unflatten swapaxes swapdims movedim ravel
-    view_as_real view_as_complex""".split()
-)
-"""Views with other axes."""
-
-OVERLAPPING_METHODS = frozenset("expand expand_as unfold as_strided diagonal".split())
-"""Views of which two elements may be one."""
 
 PIECE_METHODS = named(torch.VIEWS, "torch.Tensor", result=PIECES)
 """Views that have no element in common, in a tuple."""
 
-STRIDING_METHODS = frozenset(
-    "t transpose permute swapaxes swapdims movedim unfold diagonal as_strided".split()
-)
-"""Views whose elements are not next to each other: copied through a temporary (TM-16, TM-17)."""
-
-FLATTENING_METHODS = frozenset({"flatten", "ravel"})
-"""Give a copy of what is not contiguous; ``flatten`` of NumPy's and CuPy's arrays of whatever it is."""
-
-OPERATOR_METHODS = frozenset("add sub mul truediv floordiv mod pow matmul lshift rshift and or xor".split())
-"""``x.__add__(y)``, ``x.__radd__(y)`` and, in place, ``x.__iadd__(y)``."""
 
 ARITHMETIC_METHODS = frozenset(torch.TELLING.split())
 """Methods that tensors have and little else: who is asked for one is a tensor."""
 
-CONTAINER_METHODS = frozenset(
-    "append appendleft extend insert setdefault popleft items keys update train eval".split()
-)
-"""Methods that no tensor has: what is asked for one is none."""
 
 EXPECTING_METHODS = frozenset({"assertRaises", "assertRaisesRegex"})
 """Of a test: what is done within is meant to fail."""
-
-HOST_FUNCTIONS = frozenset(
-    "launch_host_func launchHostFunc cudaLaunchHostFunc cuLaunchHostFunc host_func hostfunc".split()
-)
-"""As CUDA calls what a stream runs on the host in its order: who is called so launches the function it is given, and
-what it decorates is launched where it is called.
-"""
 
 
 WRITING_DOWN = frozenset(
@@ -723,11 +500,6 @@ host, and wait.
 
 METADATA_METHODS = named(torch.METADATA, "torch.Tensor")
 
-METADATA_ATTRIBUTES = frozenset("dtype layout itemsize ndim nbytes requires_grad".split())
-"""Attributes of arrays that are no data, whatever else has them."""
-
-SIZE_METHODS = frozenset("size numel nelement element_size nbytes dim ndimension __len__".split())
-"""Of these, those that give a number that is not negative."""
 
 OTHER_TENSOR_METHODS = frozenset((*torch.COMPUTING.split(), "allclose", "argwhere"))
 """More of them, that other objects may have as well."""
@@ -738,11 +510,6 @@ HOST_RANDOM = frozenset(python.RANDOM.split())
 SCALAR_METHODS = named(torch.WAITS, "torch.Tensor", reads="self")
 """Give Python values: block the host on the current stream (TM-08, CS-26)."""
 
-RETURNED_ARGUMENTS = frozenset({"past_key_values", "past_key_value", "cache_params", "past_buckets_states"})
-"""What models fill in place and give back, under the name under which it was given to them."""
-
-PARSING_METHODS = frozenset({"parse_args", "parse_known_args", "parse_intermixed_args"})
-"""Of a parser of command lines: what it gives holds no tensors."""
 
 GENERATING_METHODS = frozenset({"generate"})
 """Of a model that is not seen: whether there is another token the host decides when it has the last one."""
@@ -794,28 +561,14 @@ STREAM_METHODS: dict[str, str] = {
     "priority_range": "plain",
 }
 
-EVENT_METHODS: dict[str, str] = {
-    "record": "event_record",
-    "wait": "event_wait",
-    "synchronize": "event_synchronize",
-    "query": "event_query",
-    "elapsed_time": "event_elapsed_time",
-    "ipc_handle": "plain",
-}
 
 DEVICE_QUERIES = frozenset({"done"})
 """Attributes that ask the device each time they are read."""
 
-CAPTURE_QUERIES = frozenset({"is_capturing", "is_current_stream_capturing"})
-"""What tells whether a capture is under way."""
 
 CAPTURABLE_OPTIMIZERS = frozenset("ASGD Adadelta Adam AdamW Adamax NAdam RAdam RMSprop Rprop".split())
 """Optimizers that keep their step counts on the host unless they are made with ``capturable=True``."""
 
-POINTER_METHODS = frozenset(
-    name for name in named(cupy.POINTERS, "cupy.cuda.MemoryPointer") if name not in ("copy_from", "memset")
-)
-"""Methods that only CuPy's ``MemoryPointer`` has, the ``.data`` of an array, whatever else is known of that."""
 
 GRAPH_METHODS: dict[str, str] = {
     "capture_begin": "graph_capture_begin",
@@ -837,30 +590,13 @@ OPAQUE_STREAM_METHODS = frozenset(
 )
 """Only streams have these: who is asked for one is a stream."""
 
-DEVICE_MODULE_METHODS: dict[str, str] = {
-    "Stream": "make_stream",
-    "current_stream": "current_stream",
-    "default_stream": "default_stream",
-    "set_stream": "set_stream",
-    "Event": "make_event",
-    "stream": "stream_context",
-    "is_available": "yes",
-    "is_current_stream_capturing": "is_capturing",
-    "StreamContext": "stream_context",
-}
-"""What a device module is asked for under another name (``get_accelerator()``, ``device_module``,
-``current_platform``): an object of unknown kind that is asked for one of these is one."""
-
 
 ORDERING_METHODS = frozenset(
     "synchronize synchronize_all wait sync sync_all join flush result wait_all barrier wait_until_finished".split()
 )
 """On an object that is not modelled: taken to order everything on the host."""
 
-STARTS_THREADS = frozenset("Thread Queue SimpleQueue ThreadPoolExecutor".split())
-"""Calls that start other threads of the host, or make what they are handed things by."""
 
-SIGNAL_SETS = frozenset("set release notify notify_all".split())
 SIGNAL_WAITS = frozenset("wait wait_for acquire".split())
 """What threads tell one another, of ``threading.Event`` and its like: nothing of it concerns a device."""
 
