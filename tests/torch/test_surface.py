@@ -133,17 +133,17 @@ def test_an_observer_hears_that_memory_is_out(torch: Any) -> None:
 
 # -- devices ---------------------------------------------------------------------------------------------------------
 
-MIXED: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "mm": lambda torch, a, b: a @ b,
-    "add": lambda torch, a, b: a + b,
-    "linear": lambda torch, a, b: torch.nn.functional.linear(a, b),
-    "cat": lambda torch, a, b: torch.cat([a, b]),
-    "conv2d": lambda torch, a, b: torch.nn.functional.conv2d(a[None, None], b[None, None]),
-    "layer_norm": lambda torch, a, b: torch.nn.functional.layer_norm(a, (4,), b[0]),
-    "gather": lambda torch, a, b: a.gather(0, b.long()),
-    "embedding": lambda torch, a, b: torch.nn.functional.embedding(b.long().view(-1), a),
-    "mse": lambda torch, a, b: torch.nn.functional.mse_loss(a, b),
-    "index_select": lambda torch, a, b: a.index_select(0, b.long().view(-1)[:1]),
+MIXED: dict[str, Callable[..., Any]] = {
+    "mm": lambda torch, a, b, i: a @ b,
+    "add": lambda torch, a, b, i: a + b,
+    "linear": lambda torch, a, b, i: torch.nn.functional.linear(a, b),
+    "cat": lambda torch, a, b, i: torch.cat([a, b]),
+    "conv2d": lambda torch, a, b, i: torch.nn.functional.conv2d(a[None, None], b[None, None]),
+    "layer_norm": lambda torch, a, b, i: torch.nn.functional.layer_norm(a, (4,), b[0]),
+    "gather": lambda torch, a, b, i: a.gather(0, i),
+    "embedding": lambda torch, a, b, i: torch.nn.functional.embedding(i.view(-1), a),
+    "mse": lambda torch, a, b, i: torch.nn.functional.mse_loss(a, b),
+    "index_select": lambda torch, a, b, i: a.index_select(0, i.view(-1)[:1]),
 }
 
 
@@ -151,9 +151,12 @@ MIXED: dict[str, Callable[[Any, Any, Any], Any]] = {
 @pytest.mark.parametrize("name", MIXED)
 def test_tensors_of_two_devices_are_refused(torch: Any, name: str, other: str) -> None:
     a, b = torch.ones(4, 4, device="cuda:0"), torch.ones(4, 4)
-    MIXED[name](torch, a, torch.zeros(4, 4, device="cuda:0") if "e" in name else a)  # the silent twin
+    zeros = torch.zeros(4, 4, device="cuda:0")
+    MIXED[name](torch, a, zeros if "e" in name else a, zeros.long())  # the silent twin
+    b = b.zero_().to(other)
+    i = b.long()  # freed inside, while the error is on its way, it would break torch's own GPU trace
     with pytest.raises(RuntimeError, match=r"Expected all tensors to be on the same device|should be on"):
-        MIXED[name](torch, a, b.zero_().to(other))
+        MIXED[name](torch, a, b, i)
 
 
 def test_what_may_be_of_two_devices(torch: Any) -> None:

@@ -52,7 +52,13 @@ JOINS = [
         "the wait at program.py:14",
     ),
     ("write", f"{MAIN}.wait_stream(side)", "data.zero_()", "SS102", "the wait at program.py:14"),
-    ("strided", "side.synchronize()", "data.view(256, 256)[:, 3].sum()", "SS101", "the synchronize"),
+    (
+        "strided",
+        f"{MAIN}.wait_stream(side)",
+        "data.view(256, 256)[:, 3].sum()",
+        "SS101",
+        "the wait at program.py:14",
+    ),
 ]
 
 
@@ -112,14 +118,14 @@ def test_a_run_orders_or_confirms(
 
 
 def test_the_command_records_the_whole_run(folder: Path) -> None:
-    program = PROGRAM.format(join="side.synchronize()", use="data.sum()")
+    program = PROGRAM.format(join=f"{MAIN}.wait_stream(side)", use="data.sum()")
     (folder / "program.py").write_text(f"{program}\nfor _ in range(500):\n    main()\n")
     command = [sys.executable, "-m", "streamsafe", "run", "--simulate", "--mode", "collect"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([*command, "--trace", "run.jsonl", "program.py"], env=environment, check=True)
     assert checked()[0][1] == "ordered"
     actions = [json.loads(line)["do"] for line in (folder / "run.jsonl").read_text().splitlines()[1:]]
-    assert actions.count("synchronize_stream") == 501
+    assert actions.count("synchronize_device") == 501
     assert actions[-1] == "finish"
 
 
