@@ -5,6 +5,7 @@ Each program names the codes that it has; `unseen` stands for a kernel of a C++ 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -186,10 +187,16 @@ with other:
 }
 
 
+def needs(package: str) -> None:
+    """Skips a test without a package, which is not imported: it would be watched by the tests that follow."""
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_the_program_says_counts(name: str, tmp_path: Path) -> None:
     begin, code, body = PROGRAMS[name]
-    pytest.importorskip("torch" if begin is TORCH else "cupy_backends")
+    needs("torch" if begin is TORCH else "cupy_backends")
     program = tmp_path / "program.py"
     program.write_text(begin + body)
     ended = run(program)
@@ -214,7 +221,7 @@ def run(program: Path) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_what_means_nothing_is_refused(call: str, said: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    needs("torch")
     program = tmp_path / "program.py"
     program.write_text(f"{TORCH}\ntry:\n    {call}\nexcept TypeError as error:\n    print(error)\n")
     assert said in run(program).stdout
