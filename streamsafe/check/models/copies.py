@@ -137,6 +137,7 @@ class Copies(Tensors):
     def d2h(
         self, s: Tensor, dest: Tensor, non_blocking: bool, node: Node, lib: str = "torch", made: bool = False
     ) -> None:
+        """A copy to the host; a destination that is not contiguous, which waits (TM-17), is not told apart."""
         if self.m.capture is not None and not non_blocking:
             self.violation("SS401", node, "a copy to the host")
             return
