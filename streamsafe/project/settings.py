@@ -6,7 +6,9 @@ in this order in one folder, as with ruff; a table takes in another one only whe
 
 from __future__ import annotations
 
+import operator
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -416,17 +418,34 @@ def _string(table: Mapping[str, Any], key: str, where: str) -> str:
 
 def _is_required(wanted: str, where: str) -> None:
     """See that this version is one that a project asks for: a version, or specifiers (``>=0.2,<1``)."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-    from packaging.version import Version
-
     from streamsafe import __version__
 
-    try:
-        specifiers = SpecifierSet(wanted if not wanted[:1].isdigit() else f"=={wanted}")
-    except InvalidSpecifier:
-        raise ConfigError(f"{where}: {wanted!r} is no version and no version specifier") from None
-    if not specifiers.contains(Version(__version__), prereleases=True):
-        raise ConfigError(f"{where}: the project asks for streamsafe {wanted}, and this is {__version__}")
+    for text in wanted.split(","):
+        found = _SPECIFIER.fullmatch(text.strip())
+        if found is None:
+            raise ConfigError(f"{where}: {wanted!r} is no version and no version specifier")
+        asked, own = _release(found[2]), _release(__version__)
+        if not _COMPARE[found[1] or "=="](own, asked):
+            raise ConfigError(f"{where}: the project asks for streamsafe {wanted}, and this is {__version__}")
+
+
+_SPECIFIER = re.compile(r"(==|!=|>=|<=|>|<)?\s*([0-9]+(?:\.[0-9]+)*)")
+_COMPARE = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, without zeros at its end."""
+    numbers = [int(each) for each in re.findall(r"[0-9]+", version)]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def _choices(table: dict[str, Any], key: str, allowed: tuple[str, ...], where: str) -> tuple[Any, ...]:
