@@ -413,7 +413,7 @@ class Accesses(Callers):
                 self.order.learn(self.order.host, known)
 
     def handed_out(self, v: V, node: Node) -> None:
-        """A generator gives a value to somebody who is not seen, who uses it on the current stream."""
+        """A generator gives a value to an unseen consumer, which uses it on the current stream."""
         for t in self.tensors_in(v):
             if t.block.place not in HOSTS:
                 self.launch(

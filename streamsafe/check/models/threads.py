@@ -81,7 +81,7 @@ class Threads(Autograd):
         return NONE
 
     def queue_method(self, r: Seq, name: str, args: Args, n: Node) -> V:
-        """A queue between threads: whoever waits for what is in it lets the others go on."""
+        """A queue between threads: a thread that waits for an item lets the others run."""
         m = self.m
         if name in ("put", "put_nowait") and args:
             if not self.taken_from(n):

@@ -51,7 +51,7 @@ class Timing(Accesses):
         return s
 
     def reported(self, v: V, depth: int = 0) -> None:
-        """A measured time is told to somebody, or kept."""
+        """A measured time is reported or kept."""
         h = self.m.measured.get(v)
         if h is not None and h not in self.m.hazards:
             self.m.hazards.append(h)

@@ -259,7 +259,7 @@ models(TORCH_FUNCTIONS, apis.BLOCKING_METHODS | {"bincount"})(blocking)
 
 @models(TORCH_FUNCTIONS, "repeat_interleave one_hot where")
 def sized_by_values(lib: Modules, c: Call) -> V | None:
-    """TM-10: the host asks for the size of the result, unless it is told."""
+    """TM-10: the host asks for the size of the result, unless an argument gives it."""
     row = table.find(c.name if c.last != "one_hot" else "torch.nn.functional.one_hot")
     spared = row is not None and any(k in c.kwargs for k in row.unless.split())
     if spared or (
