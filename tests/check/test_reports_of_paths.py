@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import streamsafe.check
+from streamsafe import registry
 from streamsafe.check import assumptions
 from streamsafe.check.check import Files
 from streamsafe.check.models.state import ASSUMPTIONS
@@ -138,3 +139,22 @@ def test_every_assumption_has_a_name_and_a_sentence() -> None:
 )
 def test_confidence_counts_assumptions(code: str, tags: tuple[str, ...], expected: str) -> None:
     assert assumptions.confidence(code, tags) == expected
+
+
+FROM_A_POOL = """\
+def store(x: torch.Tensor, pool):
+    copies = torch.cuda.Stream()
+    done = torch.cuda.Event()
+    with torch.cuda.stream(copies):
+        host = pool.acquire({given})
+        host.copy_(x, non_blocking=True)
+    done.record(copies)
+    return host, done
+"""
+
+
+@pytest.mark.parametrize(("given", "codes"), [("x.shape, x.dtype", ["SS101"]), ("", []), ("timeout=3", [])])
+def test_a_pool_orders_nothing_and_a_lock_may(given: str, codes: list[str], tmp_path: Path) -> None:
+    """``acquire`` of a lock may come after all that another thread has waited for."""
+    found = conflicts(FROM_A_POOL.format(given=given), tmp_path)
+    assert [registry.code_for(each).code for each in found] == codes

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from streamsafe.apis import names as apis
 
-from ..values import NONE, Func, Params, Seq, Sym, Tensor, V
+from ..values import NONE, Const, Func, Params, Seq, Sym, Tensor, V
 from .calls import Call
 from .displaced import MOVES
 from .modules import Modules
@@ -222,6 +222,8 @@ def orders(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
         word in name for word in ORDERING_WORDS
     ):
         return None
+    if name == "acquire" and not _of_a_lock(c):
+        return None
     if name == "acquire" and r.vn in lib.signals:
         lib.order.learn(lib.order.host, lib.signals[r.vn])
     elif lib.m.capture is None:
@@ -229,6 +231,11 @@ def orders(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     elif name == "synchronize":
         lib.sync_host(None, c.node, f"{name}()")
     return lib.m.fresh(name)
+
+
+def _of_a_lock(c: Call) -> bool:
+    """Whether ``acquire`` is given what a lock takes; a pool is told what is wanted of it, and orders nothing."""
+    return all(isinstance(v, Const) for v in c.args) and c.kwargs.keys() <= {"blocking", "timeout", "block"}
 
 
 def scalar(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
