@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamsafe.runtime.allow import allow as allow
     from streamsafe.runtime.annotate import annotate as annotate
+    from streamsafe.runtime.errors import StreamHazardError as StreamHazardError
+    from streamsafe.runtime.errors import StreamHazardWarning as StreamHazardWarning
     from streamsafe.runtime.sanitize import sanitize as sanitize
     from streamsafe.runtime.session import Session as Session
-    from streamsafe.runtime.session import StreamHazardError as StreamHazardError
-    from streamsafe.runtime.session import StreamHazardWarning as StreamHazardWarning
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Session": "session",
-    "StreamHazardError": "session",
-    "StreamHazardWarning": "session",
+    "StreamHazardError": "errors",
+    "StreamHazardWarning": "errors",
     "allow": "allow",
     "annotate": "annotate",
     "sanitize": "sanitize",

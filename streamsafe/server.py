@@ -19,13 +19,14 @@ from pygls import uris
 from pygls.lsp.server import LanguageServer
 
 from streamsafe import __version__, registry
-from streamsafe.findings.checking import Request, check
+from streamsafe.findings.checking import Request
 from streamsafe.findings.collect import Finding, Texts
+from streamsafe.findings.edits import Edit, Fix
 from streamsafe.order.hazard import CONFIDENCES
 from streamsafe.project.files import File, discover
 from streamsafe.project.settings import ConfigError, Configs
 from streamsafe.registry import RegistryError
-from streamsafe.repairs.edits import Edit, Fix
+from streamsafe.repairs.checking import check
 from streamsafe.repairs.noqa import additions
 from streamsafe.repairs.repair import fix_of
 from streamsafe.report.json import as_dict
@@ -230,12 +231,13 @@ class Server(LanguageServer):
         if texts is None:
             return []
         found = [finding for finding in report.findings if finding.span.filename == path]
-        described = records(as_dict(finding, texts) for finding in found)
-        return [
-            self._shown(each, record, texts, cells) for each, record in zip(found, described, strict=True)
-        ]
+        fixes = [fix_of(finding, texts) for finding in found]
+        described = records(as_dict(each, texts, fix) for each, fix in zip(found, fixes, strict=True))
+        return [self._shown(*each, texts, cells) for each in zip(found, described, fixes, strict=True)]
 
-    def _shown(self, finding: Finding, record: Record, texts: Texts, cells: tuple[str, ...]) -> Shown:
+    def _shown(
+        self, finding: Finding, record: Record, fix: Fix | None, texts: Texts, cells: tuple[str, ...]
+    ) -> Shown:
         assert record.place is not None
         related = [
             types.DiagnosticRelatedInformation(
@@ -259,7 +261,7 @@ class Server(LanguageServer):
         edits = [edit for changes in suppressing.values() for edit in changes]
         suppression = edits[0] if edits and not record.code.startswith("SS9") else None
         cell = _address(record.place, cells) if cells else ""
-        return Shown(record, cell, diagnostic, fix_of(finding, texts), suppression)
+        return Shown(record, cell, diagnostic, fix, suppression)
 
     def _range(self, place: Place, texts: Texts) -> types.Range:
         text = texts[place.filename]

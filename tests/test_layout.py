@@ -34,22 +34,10 @@ MAY_IMPORT = {
 """Each folder, and each module of the root, from the ground up."""
 
 ONLY_IN = {
-    ("runtime", "report"): {"runtime.launch", "runtime.plugin"},
+    ("runtime", "report"): {"runtime.errors", "runtime.launch", "runtime.plugin"},
     ("runtime", "simulate"): {"runtime.launch", "runtime.plugin"},
 }
 """Pairs of folders of which some modules may import the other one."""
-
-STILL = {
-    ("check", "registry"),
-    ("findings", "repairs"),
-    ("findings", "report"),
-    ("findings", "runtime"),
-    ("report", "repairs"),
-}
-"""Pairs that are still there and should not be. Only ever shorter."""
-
-STILL_MODULES = {("runtime.session", "report")}
-"""The same for modules."""
 
 LONGEST = 650
 LONG = {"streamsafe/order/native/core.hpp"}
@@ -119,7 +107,6 @@ def forbidden() -> dict[tuple[str, str], set[str]]:
         if source in ("", "__main__") or target in MAY_IMPORT.get(source, "").split():
             continue
         left = modules - ONLY_IN.get((source, target), set())
-        left -= {module for module, other in STILL_MODULES if other == target}
         if left:
             found[source, target] = left
     return found
@@ -130,12 +117,7 @@ def test_every_folder_has_its_place() -> None:
 
 
 def test_folders_import_what_lies_below_them() -> None:
-    assert {pair: modules for pair, modules in forbidden().items() if pair not in STILL} == {}
-
-
-def test_exceptions_are_still_needed() -> None:
-    assert STILL - set(forbidden()) == set()
-    assert {(m, other) for m, other in STILL_MODULES if m not in pairs().get((folder(m), other), ())} == set()
+    assert forbidden() == {}
 
 
 def test_the_table_has_no_circle() -> None:

@@ -19,10 +19,10 @@ from streamsafe.cli.output import Output
 from streamsafe.cli.progress import progress
 from streamsafe.findings import checking
 from streamsafe.order.hazard import CONFIDENCES, Confidence
+from streamsafe.order.wording import shown
 from streamsafe.project.files import File, Found, discover
 from streamsafe.project.settings import Config, ConfigError, Configs
 from streamsafe.report.formats import FORMATS
-from streamsafe.report.paths import shown
 from streamsafe.rule import SEVERITIES, Severity
 
 if TYPE_CHECKING:
@@ -287,10 +287,11 @@ def _format_of(config: Config) -> str | None:
 def _check(options: Options, request: checking.Request, files: list[File], given: dict[str, bytes]) -> Report:
     from streamsafe.findings.baseline import BaselineError
     from streamsafe.registry import RegistryError
+    from streamsafe.repairs.checking import check
 
     try:
         with progress(quiet=options.quiet) as done:
-            report = checking.check(request, files, given, done)
+            report = check(request, files, given, done)
     except (BaselineError, RegistryError) as error:
         raise Failure(str(error)) from error
     if options.diff_base is not None:
@@ -306,9 +307,10 @@ def _mark(options: Options, report: Report) -> None:
 
     from streamsafe.findings.recorded_runs import Runs
     from streamsafe.order.trace import TraceError
+    from streamsafe.runtime.traces import coded_steps
 
     try:
-        runs = Runs(options.trace)
+        runs = Runs(options.trace, coded_steps)
     except TraceError as error:
         raise Failure(str(error)) from error
     except OSError as error:

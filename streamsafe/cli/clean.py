@@ -11,8 +11,8 @@ import click
 from streamsafe.cli import Failure
 from streamsafe.cli.output import error
 from streamsafe.findings.checking import CACHE
+from streamsafe.order.wording import shown
 from streamsafe.project.settings import ConfigError, Configs
-from streamsafe.report.paths import shown
 
 
 @click.command()

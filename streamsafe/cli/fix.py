@@ -14,9 +14,9 @@ import click
 
 from streamsafe.cli import Failure
 from streamsafe.cli.output import count, error
-from streamsafe.repairs.edits import Edit, EditError, apply
+from streamsafe.findings.edits import Edit, EditError, apply
+from streamsafe.order.wording import shown
 from streamsafe.report.colour import wanted
-from streamsafe.report.paths import shown
 
 if TYPE_CHECKING:
     from streamsafe.findings.checking import Report

@@ -13,9 +13,9 @@ import click
 
 from streamsafe.cli import Failure
 from streamsafe.findings.verdict import MARKS
+from streamsafe.order.wording import shown
 from streamsafe.report.colour import linked, links_wanted, wanted
 from streamsafe.report.formats import FORMATS, MACHINE, render
-from streamsafe.report.paths import shown
 
 if TYPE_CHECKING:
     from streamsafe.findings.checking import Report
@@ -112,9 +112,11 @@ class Output:
     def _machine(self, report: Report, file: TextIO | None) -> None:
         objects: list[dict[str, Any]] = []
         if report.texts is not None and report.findings:
+            from streamsafe.repairs.repair import fix_of
             from streamsafe.report.json import as_dict
 
-            objects = [as_dict(finding, report.texts) for finding in report.findings]
+            texts = report.texts
+            objects = [as_dict(finding, texts, fix_of(finding, texts)) for finding in report.findings]
         text = render(self.format, objects, report.notes)
         if text:
             click.echo(text, file=file)

@@ -17,7 +17,6 @@ from streamsafe.project.files import File, matches
 from streamsafe.project.settings import Config
 from streamsafe.project.suppressions import Suppression, find
 from streamsafe.project.text import SourceError, Text, read
-from streamsafe.repairs.advice import advised
 from streamsafe.rule import SEVERITIES, Rule, Severity
 
 if TYPE_CHECKING:
@@ -278,7 +277,7 @@ def collect(
     shown = list({finding.sort_key(): finding for finding in sorted(shown, key=Finding.sort_key)}.values())
     if baseline_file is not None:
         shown = _new(shown, outcome, texts, baseline_file, {file.path for file in files})
-    outcome.findings = [advised(finding, texts) for finding in shown]
+    outcome.findings = shown
     return outcome
 
 

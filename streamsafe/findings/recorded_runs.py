@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from streamsafe.findings.verdict import Verdict
 from streamsafe.order.hazard import Conflict, Frame, Hazard, Span
-from streamsafe.order.operations import Finish
+from streamsafe.order.operations import Finish, Operation
 from streamsafe.order.pairs import MOST_PAIRS, Pair, PairTable, Stack
-from streamsafe.report.paths import shown
+from streamsafe.order.trace import TraceError
+from streamsafe.order.wording import shown
 
 REUSE = ("SS201", "SS202", "SS203")
 """Hazards of memory that is handed out again: the run shows them where the next life of the block is used."""
+
+
+Replay = Callable[[str], tuple[Mapping[str, Any], Iterable[tuple[Operation, list[tuple[Conflict, str]]]]]]
+"""Reads a trace: its first line, and each operation with the conflicts it completes and their codes."""
 
 
 class Runs:
@@ -21,6 +27,7 @@ class Runs:
 
     Args:
         traces: paths of traces. Those of several ranks of one program count together.
+        replay: reads one.
 
     Attributes:
         torn: the traces that break off.
@@ -31,7 +38,7 @@ class Runs:
         OSError: a file cannot be read.
     """
 
-    def __init__(self, traces: Iterable[str]) -> None:
+    def __init__(self, traces: Iterable[str], replay: Replay) -> None:
         self.torn: list[str] = []
         self.left_out = 0
         self._paths: dict[tuple[str, str], str] = {}
@@ -40,23 +47,18 @@ class Runs:
         self._ran: set[tuple[str, int]] = set()
         self._traces = tuple(traces)
         for path in self._traces:
-            self._read(path)
+            self._read(path, replay)
 
-    def _read(self, path: str) -> None:
-        from streamsafe.order.trace import TraceError
-        from streamsafe.runtime.judge import coded
-        from streamsafe.runtime.traces import header, steps
-
+    def _read(self, path: str, replay: Replay) -> None:
         try:
-            about = header(path)
+            about, steps = replay(path)
             directory = str(about.get("directory") or "")
             table = PairTable(threads=bool(about.get("threads")))
             complete = False
-            for operation, conflicts in steps(path):
+            for operation, conflicts in steps:
                 complete |= isinstance(operation, Finish)
                 table.feed(operation)
-                for conflict in conflicts:
-                    code = coded(conflict).code
+                for conflict, code in conflicts:
                     for place in self._places(conflict.second.stack, directory):
                         self._conflicts[place].append((conflict, code, directory))
                     if conflict.first is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from streamsafe.order.hazard import Access, Conflict, Hazard
 from streamsafe.order.hazard import quoted as quoted
 
@@ -81,3 +83,14 @@ def reuse_sentence(conflict: Conflict, why: str) -> str:
         return f"{access_phrase(use)} {pending_phrase(use)} {block(conflict)} when it is released: {why}"
     again = access_phrase(conflict.second)
     return f"{access_phrase(use)} {pending_phrase(use)} {block(conflict)} when its memory is reused by {again}: {why}"
+
+
+def shown(path: str) -> str:
+    """A file name as a person reads it: relative to the working directory where it lies below it."""
+    if not os.path.isabs(path):
+        return path
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:  # another drive
+        return path
+    return path if relative.startswith("..") else relative

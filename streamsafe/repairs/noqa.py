@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from streamsafe.findings.collect import Finding, Texts
+from streamsafe.findings.edits import Edit
 from streamsafe.project.suppressions import find as find_suppressions
-from streamsafe.repairs.edits import Edit
 
 
 def additions(

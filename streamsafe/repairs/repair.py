@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamsafe.findings.baseline import symbol
+from streamsafe.findings.edits import Edit, EditError, Fix, apply
 from streamsafe.order.hazard import Span
 from streamsafe.project.suppressions import Suppression
 from streamsafe.project.suppressions import find as find_suppressions
 from streamsafe.project.text import Text
 from streamsafe.repairs.edges import after_use, handed_out, insertion
-from streamsafe.repairs.edits import Edit, EditError, Fix, apply
 from streamsafe.repairs.names import inside
 from streamsafe.repairs.place import Place
 from streamsafe.repairs.rules import REPAIRS, WHOLE

@@ -15,8 +15,8 @@ from functools import lru_cache
 import libcst as cst
 from libcst.metadata import CodeRange, MetadataWrapper, ParentNodeProvider, PositionProvider
 
+from streamsafe.findings.edits import Edit
 from streamsafe.order.hazard import Span
-from streamsafe.repairs.edits import Edit
 from streamsafe.repairs.names import File
 
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement

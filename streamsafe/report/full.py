@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Note, Span
-from streamsafe.order.wording import block, missing_edge, pending_phrase, quoted
+from streamsafe.order.wording import block, missing_edge, pending_phrase, quoted, shown
 from streamsafe.registry import rule as rule_of
 from streamsafe.report.again import again
-from streamsafe.report.paths import location, shown
+from streamsafe.report.paths import location
 from streamsafe.report.sources import Source, Sources, located
 
 Style = Callable[..., str]

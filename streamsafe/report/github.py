@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from streamsafe.report.paths import shown
+from streamsafe.order.wording import shown
 from streamsafe.report.record import Record
 
 LEVELS = {"error": "error", "warning": "warning", "advice": "notice"}

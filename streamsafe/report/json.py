@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable
 from typing import Any
 
 from streamsafe.findings.collect import Finding, Texts
+from streamsafe.findings.edits import Fix
 from streamsafe.findings.verdict import Verdict
 from streamsafe.order.hazard import Assumption, Note, Span
 from streamsafe.order.wording import access_phrase, block
-from streamsafe.repairs.repair import fix_of
 
 
-def render(findings: Iterable[Finding], texts: Texts) -> str:
-    """All findings. Rows and columns count from 1, columns count characters, ends are exclusive."""
-    return json.dumps([as_dict(finding, texts) for finding in findings], indent=2)
-
-
-def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
-    """One finding. In a notebook rows count from the beginning of ``cell``."""
+def as_dict(finding: Finding, texts: Texts, fix: Fix | None) -> dict[str, Any]:
+    """One finding with its repair, if it has one. In a notebook rows count from the beginning of ``cell``."""
     hazard = finding.hazard
     related = []
     other = finding.other
@@ -43,7 +36,7 @@ def as_dict(finding: Finding, texts: Texts) -> dict[str, Any]:
         "assumptions": [_assumption(each, texts) for each in hazard.assumptions],
         "further": hazard.further,
         "help": hazard.help or None,
-        "fix": _fix(finding, texts),
+        "fix": _fix(fix),
         "url": finding.rule.url,
     }
     if finding.cut_short:
@@ -75,8 +68,7 @@ def _run(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _fix(finding: Finding, texts: Texts) -> dict[str, Any] | None:
-    fix = fix_of(finding, texts)
+def _fix(fix: Fix | None) -> dict[str, Any] | None:
     if fix is None:
         return None
     edits = [

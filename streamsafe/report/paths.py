@@ -1,24 +1,14 @@
-"""File names as they are shown: relative to the working directory where they lie below it."""
+"""Places as they are shown."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
+
+from streamsafe.order.wording import shown
 
 if TYPE_CHECKING:
     from streamsafe.order.hazard import Span
     from streamsafe.report.sources import Source
-
-
-def shown(path: str) -> str:
-    """A path as a person reads it."""
-    if not os.path.isabs(path):
-        return path
-    try:
-        relative = os.path.relpath(path)
-    except ValueError:  # another drive
-        return path
-    return path if relative.startswith("..") else relative
 
 
 def location(span: Span, text: Source) -> str:

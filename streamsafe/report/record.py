@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamsafe.findings.edits import Edit, Fix
 from streamsafe.findings.verdict import MARKS
-from streamsafe.repairs.edits import Edit, Fix
-from streamsafe.report.paths import shown
+from streamsafe.order.wording import shown
 
 
 @dataclass(frozen=True, slots=True)

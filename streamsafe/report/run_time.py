@@ -6,11 +6,10 @@ import os
 from typing import Any, TextIO
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Memory, Note, Span
-from streamsafe.order.wording import access_phrase, block
+from streamsafe.order.wording import access_phrase, block, shown
 from streamsafe.registry import rule as rule_of
 from streamsafe.report.colour import wanted
 from streamsafe.report.full import Style, plain, render
-from streamsafe.report.paths import shown
 from streamsafe.report.sources import Loaded, Sources, located
 
 CONTEXT = 2

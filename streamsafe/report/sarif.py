@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsafe import __version__, registry
-from streamsafe.repairs.edits import Edit, Fix
+from streamsafe.findings.edits import Edit, Fix
 from streamsafe.report.record import Place, Record
 from streamsafe.rule import DOCUMENTATION, Rule
 

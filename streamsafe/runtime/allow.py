@@ -153,7 +153,7 @@ class allow:
     Example::
 
         with streamsafe.allow("SS102"):
-            scratch.fill(0)  # whoever comes last may win
+            scratch.fill(0)  # the last write may win
     """
 
     def __init__(self, *codes: str, file: str | None = None, function: str | None = None) -> None:

@@ -11,8 +11,9 @@ from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Not
 from streamsafe.order.memory import Space
 from streamsafe.registry import code_for
 from streamsafe.runtime import places as sites
+from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.marks import FOUND, IMPORTED, SUPPRESSED, interop, places, written
-from streamsafe.runtime.session import Session, StreamHazardError
+from streamsafe.runtime.session import Session
 
 
 def coded(conflict: Conflict) -> Hazard:
@@ -29,7 +30,7 @@ def reconsider(conflict: Conflict, hazard: Hazard) -> None:
 
 
 class Judge:
-    """What judges the conflicts of a program, whoever has found them.
+    """Judges the conflicts of a program, from every watcher.
 
     Attributes:
         sessions: those that are open, the innermost last.

@@ -26,8 +26,9 @@ from streamsafe.report.run_time import place_of, portable, show
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.asked import asked
 from streamsafe.runtime.children import Reports, reporter
+from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.sanitize import sanitize
-from streamsafe.runtime.session import Mode, Session, StreamHazardError
+from streamsafe.runtime.session import Mode, Session
 from streamsafe.runtime.suppressions import SuppressionError, write
 from streamsafe.simulate import hardware, processes
 from streamsafe.simulate import install as simulations

@@ -22,10 +22,11 @@ from streamsafe.order.memory import HOST, Block, Space, Use
 from streamsafe.runtime import names
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.blocks import device_blocks
+from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.judge import Judge, Verdict
 from streamsafe.runtime.marks import BY_HOST
 from streamsafe.runtime.places import capture, line
-from streamsafe.runtime.session import Host, Session, StreamHazardError
+from streamsafe.runtime.session import Host, Session
 
 Uses = Sequence[Use | tuple[Any, ...]]
 
@@ -392,10 +393,10 @@ class Monitor(Judge):
                 self._calls[function] = number, False
 
     def answered(self, *, until: int | None = None, threads: bool = False) -> None:
-        """The host has heard from another thread, maybe from a host function: what that comes after is done.
+        """Another thread has signalled this one: host functions begun before are ordered before it.
 
         Args:
-            until: what :attr:`begun` was when the word was given: later functions are not meant.
+            until: what :attr:`begun` was when the other thread signalled: it says nothing of later functions.
             threads: only with a clock for each thread: there a host function's thread knows it, and hands it on.
         """
         if not self._calls or threads is not self.threads:

@@ -238,7 +238,7 @@ def _failing(session: Any) -> list[Hazard]:
 
 def _fail(item: pytest.Item, hazards: list[Hazard]) -> None:
     """Raises a hazard of the test that no phase of it has failed of yet; the summary lists the others."""
-    from streamsafe.runtime.session import StreamHazardError
+    from streamsafe.runtime.errors import StreamHazardError
 
     if hazards and not item.stash[_failed]:
         raise StreamHazardError(hazards[0])
@@ -279,7 +279,7 @@ def _open(item: pytest.Item) -> None:
 def _close(item: pytest.Item) -> list[Hazard]:
     """Ends the test's session; returns the hazards of which it fails."""
     from streamsafe.report.run_time import portable
-    from streamsafe.runtime.session import StreamHazardError
+    from streamsafe.runtime.errors import StreamHazardError
 
     failing: list[Hazard] = []
     while item.stash[_sessions]:

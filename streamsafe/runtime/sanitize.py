@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from streamsafe.runtime.allow import parse_allowance
+from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.monitor import count
 from streamsafe.runtime.opening import enter, leave
-from streamsafe.runtime.session import MODES, Host, Mode, Session, StreamHazardError
+from streamsafe.runtime.session import MODES, Host, Mode, Session
 from streamsafe.runtime.suppressions import load
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

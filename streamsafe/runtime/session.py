@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from streamsafe.order.hazard import Hazard
-from streamsafe.report.run_time import describe, frame_of
 from streamsafe.runtime.allow import Allowance, any_comment, covering, identity, meant
+from streamsafe.runtime.errors import warn
 from streamsafe.runtime.library import known
 from streamsafe.runtime.patches import Patches
 
 Mode = Literal["raise", "warn", "collect"]
 MODES: tuple[Mode, ...] = ("raise", "warn", "collect")
 Host = bool | Literal["deep"]
-
-
-class StreamHazardError(RuntimeError):
-    """A missing edge, found before the operation that completes the hazard was enqueued.
-
-    Attributes:
-        hazard: the hazard as data.
-    """
-
-    def __init__(self, hazard: Hazard) -> None:
-        self.hazard = hazard
-        super().__init__(describe(hazard))
-
-    def __reduce__(self) -> tuple[type[StreamHazardError], tuple[Hazard]]:
-        return type(self), (self.hazard,)
-
-
-class StreamHazardWarning(RuntimeWarning):
-    """A hazard in a session that warns."""
 
 
 class Session:
@@ -181,17 +161,3 @@ def _nothing_watched() -> str:
     """No operation reached the front ends."""
     names = [library.NAME for library in known()]
     return f"{NOTHING}: the program enqueued no work through {' or '.join(names)}"
-
-
-def warn(hazard: Hazard, shown: bool = False) -> None:
-    """Warns of a hazard at the user's line that it stands on; at the caller's line where none is known.
-
-    Args:
-        shown: the hazard is shown in full elsewhere: one line is enough.
-    """
-    text = f"{hazard.code} {hazard.name}: {hazard.message}" if shown else describe(hazard)
-    frame = frame_of(hazard)
-    if frame is None:
-        warnings.warn(StreamHazardWarning(text), stacklevel=2)
-    else:
-        warnings.warn_explicit(StreamHazardWarning(text), None, frame.filename, frame.line)

@@ -31,32 +31,32 @@ def _learn(source: Hashable, target: Hashable) -> None:
             monitor.checker.host_edge(source, target)
 
 
-def _published(carrier: Hashable) -> None:
-    _learn(local.queue, carrier)
+def _published(key: Hashable) -> None:
+    _learn(local.queue, key)
 
 
-def _received(carrier: Hashable) -> None:
-    _learn(carrier, local.queue)
+def _received(key: Hashable) -> None:
+    _learn(key, local.queue)
 
 
 class TracedLock:
     """A lock whose release is ordered before its next acquisition. Conditions, events, semaphores, barriers and queues
     made while a session is open are built on it."""
 
-    __slots__ = ("__weakref__", "_carrier", "_lock")
+    __slots__ = ("__weakref__", "_key", "_lock")
 
     def __init__(self, make: Callable[[], Any] = _real_lock) -> None:
         self._lock = make()
-        self._carrier = ("lock", next(_serials))
+        self._key = ("lock", next(_serials))
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         taken = bool(self._lock.acquire(blocking, timeout))
         if taken:
-            _received(self._carrier)
+            _received(self._key)
         return taken
 
     def release(self) -> None:
-        _published(self._carrier)
+        _published(self._key)
         self._lock.release()
 
     def locked(self) -> bool:
@@ -89,12 +89,12 @@ class TracedRLock(TracedLock):
         return bool(self._lock._is_owned())
 
     def _release_save(self) -> Any:
-        _published(self._carrier)
+        _published(self._key)
         return self._lock._release_save()
 
     def _acquire_restore(self, saved: Any) -> None:
         self._lock._acquire_restore(saved)
-        _received(self._carrier)
+        _received(self._key)
 
 
 class _Getting(threading.local):
@@ -116,14 +116,14 @@ def _begun() -> int | None:
 
 
 def _heard(until: int | None = None) -> None:
-    """The host has heard from another thread."""
+    """Another thread has signalled this one."""
     monitor = current.monitor
     if monitor is not None and not _getting.now:
         monitor.answered(until=until)
 
 
 class HeardQueue(queue.SimpleQueue, metaclass=StandIn):  # type: ignore[type-arg]
-    """A queue whose items may be a host function's word."""
+    """A queue by whose items a host function may signal."""
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         super().put((_begun(), item), block, timeout)
@@ -254,23 +254,23 @@ def install(patches: Patches) -> None:
 
     def bootstrap(original: Callable[[Any], None]) -> Callable[[Any], None]:
         def _bootstrap_inner(self: Any) -> None:
-            carrier = getattr(self, "_streamsafe", None)
-            if carrier is not None:
-                _received(carrier)
+            key = getattr(self, "_streamsafe", None)
+            if key is not None:
+                _received(key)
             try:
                 original(self)
             finally:
-                if carrier is not None:
-                    _published((*carrier, "end"))
+                if key is not None:
+                    _published((*key, "end"))
 
         return _bootstrap_inner
 
     def join(original: Callable[..., None]) -> Callable[..., None]:
         def join(self: Any, timeout: float | None = None) -> None:
             original(self, timeout)
-            carrier = getattr(self, "_streamsafe", None)
-            if carrier is not None and not self.is_alive():
-                _received((*carrier, "end"))
+            key = getattr(self, "_streamsafe", None)
+            if key is not None and not self.is_alive():
+                _received((*key, "end"))
 
         return join
 

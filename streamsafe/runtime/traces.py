@@ -77,6 +77,19 @@ def header(path: str) -> dict[str, Any]:
             raise TraceError(f"this is not text: {error}") from error
 
 
+def coded_steps(
+    path: str,
+) -> tuple[dict[str, Any], Iterator[tuple[Operation, list[tuple[Conflict, str]]]]]:
+    """The first line of a trace, and its :func:`steps` with the codes of the conflicts.
+
+    Raises:
+        streamsafe.order.trace.TraceError: no trace that this version reads.
+        OSError: the file cannot be read.
+    """
+    found = ((operation, [(each, coded(each).code) for each in new]) for operation, new in steps(path))
+    return header(path), found
+
+
 def replay(path: str) -> Session:
     """A session with the hazards of a trace.
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Note
-from streamsafe.order.wording import access_phrase, missing_edge
-from streamsafe.report.paths import shown
+from streamsafe.order.wording import access_phrase, missing_edge, shown
 from streamsafe.report.run_time import array, place_of, rows_around
 from streamsafe.report.sources import Loaded
 from streamsafe.view.picture import Picture
@@ -20,7 +19,7 @@ TEMPLATE = Path(__file__).with_name("hazard.html")
 CALLERS = 4
 MOST = 100
 """Hazards on a page at most."""
-NOT_YET = "<p>It has not happened yet: the memory is free, and whoever gets it next need not wait.</p>"
+NOT_YET = "<p>It has not happened yet: the memory is free, and its next user need not wait.</p>"
 
 
 def page(timeline: Timeline, number: int | None = None) -> str:

@@ -268,7 +268,7 @@ class Timeline:
                     self._arrow(source, at)
 
     def _hand_over(self, edge: HostEdge) -> None:
-        """Host threads learn of each other through carriers: locks, thread ends, queues.
+        """Host threads learn of each other through locks, thread ends and queues.
 
         The arrow goes from the last thing that the one did to the next thing that the other does.
         """

@@ -302,7 +302,7 @@ def test_extend_is_refused(cli: Cli, project: Path, other: str | None, words: st
     assert (result.exit_code, words in result.stderr) == (2, True), result.stderr
 
 
-def test_a_malformed_file_is_an_error_whoever_it_is_for(cli: Cli, project: Path) -> None:
+def test_a_malformed_file_is_an_error_for_every_tool(cli: Cli, project: Path) -> None:
     write(project, "[tool.ruff\n")
     write(project, BUG, "bug.py")
     result = cli("check")

@@ -92,7 +92,7 @@ def test_gitignore_above_counts_inside_the_repository_only(tree: Path) -> None:
     assert names(tree, "pkg/gen/h.py") == ["pkg/gen/h.py"]
 
 
-def test_a_directory_that_is_named_is_searched_whoever_ignores_it(tree: Path) -> None:
+def test_a_directory_that_is_named_is_searched_even_if_ignored(tree: Path) -> None:
     (tree / ".git").mkdir()
     (tree / ".gitignore").write_text("/pkg\n")
     (tree / "pyproject.toml").write_text('[tool.streamsafe]\nexclude = ["gen"]\n')

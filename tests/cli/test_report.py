@@ -100,7 +100,7 @@ def test_primary_is_the_use_for_reuse() -> None:
     assert lines[3] == "  | ^ `side` may still be writing `x`"
     assert lines[5] == "  | - the current stream reads `x`"
     assert concise.render(found, texts("a\nb\n")).startswith("a.py:1:1: SS201 ")
-    assert json.as_dict(found, texts("a\nb\n"))["location"] == {"row": 1, "column": 1}
+    assert json.as_dict(found, texts("a\nb\n"), None)["location"] == {"row": 1, "column": 1}
 
 
 def test_two_files() -> None:
@@ -155,12 +155,12 @@ def test_confidence() -> None:
     found = finding(span(1, 1, 2), span(2, 1, 2), confidence="likely")
     assert full.render(found.hazard, texts("a\nb\n"), plain).startswith("SS101 unordered-read (likely): ")
     assert ": SS101 [likely] " in concise.render(found, texts("a\nb\n"))
-    assert json.as_dict(found, texts("a\nb\n"))["confidence"] == "likely"
+    assert json.as_dict(found, texts("a\nb\n"), None)["confidence"] == "likely"
 
 
 def test_related() -> None:
     found = finding(span(1, 1, 2), span(3, 1, 2), notes=(Note("the wait", span(2, 1, 2)),))
-    related = json.as_dict(found, texts("a\nb\nc\n"))["related"]
+    related = json.as_dict(found, texts("a\nb\nc\n"), None)["related"]
     assert [(item["location"]["row"], item["message"]) for item in related] == [
         (1, "`fill_` on `side` writes `x` here"),
         (2, "the wait"),

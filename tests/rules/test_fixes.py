@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from streamsafe.findings.checking import Report, Request, check
+from streamsafe.findings.checking import Report, Request
+from streamsafe.findings.edits import Edit, EditError, apply
 from streamsafe.order.hazard import Span
 from streamsafe.project.files import File, discover
 from streamsafe.project.settings import Configs
 from streamsafe.registry import all_rules
-from streamsafe.repairs.edits import Edit, EditError, apply
+from streamsafe.repairs.checking import check
 from streamsafe.repairs.repair import Repaired, fix_of, repair
 
 FIXED = {rule.code for rule in all_rules().values() if rule.fix is not None}

@@ -23,12 +23,12 @@ from streamsafe.order.native.checker import NativeChecker
 from streamsafe.order.native.library import Library
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.blocks import device_blocks, pinned_blocks
+from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.judge import Verdict
 from streamsafe.runtime.monitor import Monitor, current, local, named, rendered
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.pinned import arrays as host
 from streamsafe.runtime.pinned.contents import fingerprints, overwritten
-from streamsafe.runtime.session import StreamHazardError
 from streamsafe.toolchain import compiler as build
 
 VARIABLE = "STREAMSAFE_COMPILED"

@@ -20,9 +20,9 @@ from streamsafe.order.trace import Recorder
 from streamsafe.order.work import Backward
 from streamsafe.runtime import autograd
 from streamsafe.runtime import places as sites
+from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.monitor import Monitor, local, rendered
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.session import StreamHazardError
 from streamsafe.runtime.torch import hooks
 from streamsafe.runtime.torch.captures import Captures
 from streamsafe.runtime.torch.core import TorchChecker
