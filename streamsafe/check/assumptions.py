@@ -65,7 +65,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "target": Kind("place", "{operation} copies to the host"),
     "loaded": Kind("place", "{memory}, which a loop takes from elsewhere, is on the device", 2),
     "element": Kind("element", "the two parts of {memory} have bytes in common"),
-    "consumer": Kind("consumer", "whoever is given {memory} uses it on the current stream"),
+    "consumer": Kind("consumer", "the code that is given {memory} uses it on the current stream"),
     "caller": Kind("caller", "the caller's work on {memory} is not finished"),
     "init": Kind("init", "the object is used soon after it is made"),
     "calls": Kind("calls", "{later} is called again with no synchronization between"),

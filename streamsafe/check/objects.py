@@ -127,7 +127,7 @@ class Objects:
         for v in o.fields.values():
             for e in v.items if isinstance(v, Seq) else (v,):
                 if isinstance(e, Event):
-                    e.born = -1  # whoever has made the object may have recorded it
+                    e.born = -1  # the maker of the object may have recorded it
 
     def attribute(self, owner: V, attr: str, n: ast.AST) -> V:
         """An attribute of a value."""

@@ -62,7 +62,7 @@ def params(m: Machine, fn: Function, self_: V | None = None) -> dict[str, V]:
         ):
             if not (
                 fn.name == "__init__" and default.value == "cpu"
-            ):  # whoever makes an object on the device says so
+            ):  # an object that is made on the device names the device
                 m.defaults[v.vn] = Const(default.value)
     return env
 
@@ -129,7 +129,7 @@ def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Fram
 
 
 def _works_given(m: Machine, result: V | None) -> None:
-    """Whoever is given the work of a collective waits for it before what comes next."""
+    """A caller that gets the work of a collective waits for it before what comes next."""
     given = result.items if isinstance(result, Seq) else [result]
     for work in given:
         if isinstance(work, Work):

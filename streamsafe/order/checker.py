@@ -11,7 +11,7 @@ from typing import Literal
 
 from streamsafe.order import edges
 from streamsafe.order.captures import Capture, CaptureMode, Graph, Subject
-from streamsafe.order.clocks import ENDLESS, Carrier, Event, Recorded, Timeline, obey, of_values
+from streamsafe.order.clocks import ENDLESS, ClockHolder, Event, Recorded, Timeline, obey, of_values
 from streamsafe.order.decide import FEW_CELLS, Engine, State, Veto
 from streamsafe.order.explain import Render
 from streamsafe.order.hazard import Conflict, Mode
@@ -264,7 +264,7 @@ class Checker(Engine):
         ``host_edge(thread, lock)``; acquire: ``host_edge(lock, thread)``. Nothing unless ``threads`` is true.
         """
         if self._threads:
-            obey([edges.Edge(self._carrier(target), self._carrier(source))])
+            obey([edges.Edge(self._holder(target), self._holder(source))])
 
     def forget_carrier(self, carrier: Hashable) -> None:
         """A thread that has ended, or a lock or item that is gone: it is not mentioned again."""
@@ -722,13 +722,13 @@ class Checker(Engine):
                 return [self._illegal(which, timeline, site, other=capture.origin)]
         return []
 
-    def _carrier(self, key: Hashable) -> Carrier:
+    def _holder(self, key: Hashable) -> ClockHolder:
         line = self._hosts.get(key)
         if line is not None:
             return line
         found = self._objects.get(key)
         if found is None:
-            found = self._objects[key] = Carrier()
+            found = self._objects[key] = ClockHolder()
         return found
 
 

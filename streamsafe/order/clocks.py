@@ -1,9 +1,9 @@
 """What knows of what: vector clocks, written as epochs wherever one number will do (FastTrack, PLDI 2009).
 
-A timeline stamps its accesses with its *epoch*, the pair of its id and its count. A carrier *knows* an access when its
-clock has at least that count under that id. A count moves on only when somebody may have learnt it: all accesses
-between two such moments share one epoch. So who knows an epoch knows all that the timeline knew up to its end, and most
-edges teach nothing and cost one look-up.
+A timeline stamps its accesses with its *epoch*, the pair of its id and its count. Whatever has a clock *knows* an
+access when its clock has at least that count under that id. A count moves on only when somebody may have learnt it: all
+accesses between two such moments share one epoch. So who knows an epoch knows all that the timeline knew up to its end,
+and most edges teach nothing and cost one look-up.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from streamsafe.order.edges import Carrier as CarrierKey
-from streamsafe.order.edges import Edge
+from streamsafe.order.edges import Edge, Holder
 
 Clock = dict[int, int]
-"""Timeline id to count. Shared between carriers and never changed in place."""
+"""Timeline id to count. Shared and never changed in place."""
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread", "host", "function"]
 """``function``: what one host function on a stream does, whenever it runs. No launch gives it anything to know."""
@@ -35,7 +34,7 @@ of_values: Any = tuple.__new__
 
 
 class Snapshot(NamedTuple):
-    """All that a carrier knows at one moment: its own epoch (id 0: it has none) and its clock."""
+    """All that a holder knows at one moment: its own epoch (id 0: it has none) and its clock."""
 
     timeline: int
     reach: int
@@ -82,7 +81,7 @@ class Wait(NamedTuple):
         return self.record is not None and self.record.source is source
 
 
-class Carrier:
+class ClockHolder:
     """Anything that can know of accesses: a timeline, an event, a graph, a lock."""
 
     __slots__ = ("clock",)
@@ -91,7 +90,7 @@ class Carrier:
         self.clock: Clock = {}
 
     def snapshot(self) -> Snapshot:
-        """What whoever learns from this carrier now comes to know."""
+        """What a learner comes to know from this holder now."""
         return Snapshot(0, 0, self.clock)
 
     def learn(self, news: News, forget: bool = False) -> None:
@@ -101,7 +100,7 @@ class Carrier:
         self.clock = merged
 
 
-class Timeline(Carrier):
+class Timeline(ClockHolder):
     """One queue, or one host thread.
 
     Attributes:
@@ -203,7 +202,7 @@ class Timeline(Carrier):
         self.clock = merged
 
 
-class Event(Carrier):
+class Event(ClockHolder):
     """A mutable cell: a record overwrites it, a wait copies it (TS-09 to TS-15).
 
     Attributes:
@@ -254,10 +253,10 @@ def _merge(into: Clock, news: News) -> None:
 
 
 def obey(edges: Iterable[Edge]) -> None:
-    """Let each learner learn, in order. All carriers must be :class:`Carrier` objects."""
+    """Let each learner learn, in order. All holders must be :class:`ClockHolder` objects."""
     for learner, source, forget in edges:
-        assert isinstance(learner, Carrier)
-        assert isinstance(source, Carrier)
+        assert isinstance(learner, ClockHolder)
+        assert isinstance(source, ClockHolder)
         learner.learn(source.snapshot(), forget)
 
 
@@ -299,19 +298,19 @@ class Devices(dict[Hashable, Device]):
         device = self[key] = Device(key)
         return device
 
-    def is_legacy(self, stream: CarrierKey) -> bool:
+    def is_legacy(self, stream: Holder) -> bool:
         return isinstance(stream, Timeline) and stream.kind == "legacy"
 
-    def is_blocking(self, stream: CarrierKey) -> bool:
+    def is_blocking(self, stream: Holder) -> bool:
         return isinstance(stream, Timeline) and stream.kind in ("blocking", "per-thread")
 
-    def legacy_of(self, stream: CarrierKey) -> CarrierKey:
+    def legacy_of(self, stream: Holder) -> Holder:
         assert isinstance(stream, Timeline)
         return self[stream.device].legacy
 
-    def blocking_of(self, stream: CarrierKey) -> Iterator[CarrierKey]:
+    def blocking_of(self, stream: Holder) -> Iterator[Holder]:
         assert isinstance(stream, Timeline)
         return iter(self[stream.device].blocking)
 
-    def streams_of(self, device: CarrierKey) -> Iterator[CarrierKey]:
+    def streams_of(self, device: Holder) -> Iterator[Holder]:
         return iter(self[device].streams)

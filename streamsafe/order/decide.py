@@ -12,7 +12,7 @@ from typing import Any
 
 from streamsafe.order import edges
 from streamsafe.order.captures import VIOLATIONS, Capture, Graph, message_of
-from streamsafe.order.clocks import Carrier, Clock, Devices, Event, Timeline, obey
+from streamsafe.order.clocks import Clock, ClockHolder, Devices, Event, Timeline, obey
 from streamsafe.order.explain import Explainer, Naming, Render, no_name, no_stack
 from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.memory import (
@@ -58,7 +58,7 @@ class Engine:
         self._events: dict[Hashable, Event] = {}
         self._host = Timeline(None, HOST, "host", "the host")
         self._hosts: dict[Hashable, Timeline] = {} if threads else {None: self._host}
-        self._objects: dict[Hashable, Carrier] = {}
+        self._objects: dict[Hashable, ClockHolder] = {}
         self._shadows: defaultdict[Space, Shadow] = defaultdict(Shadow)
         self._blocks: defaultdict[Space, Blocks] = defaultdict(Blocks)
         self._captures: list[Capture] = []
@@ -304,7 +304,9 @@ class Engine:
     def _overlaid(self, plan: Plan, graph: Graph | None, second: Record, trial: bool) -> Iterator[Conflict]:
         """Reads of what the launch of another graph of the same pool has overwritten (GC-07)."""
         seen: dict[int, Block | None] = {}
-        if graph is not None:  # it reads what its capture saw there, whoever was given the memory since
+        if (
+            graph is not None
+        ):  # it reads what its capture saw there, even if the memory was handed out again since
             seen = {id(each.use): each.block for each in graph.accesses}
         for use, mode, _, _, _, cells in plan:
             for cell in cells if mode == "reads" else ():
@@ -395,14 +397,14 @@ class Engine:
         lost = {line.id for line in self._gone if line not in mentioned}
         if lost:
             self._gone = [line for line in self._gone if line.id not in lost]
-            carriers: list[Carrier] = [*self._streams.values(), *hosts, *self._events.values()]
-            carriers += [*self._objects.values(), *self._gone]
-            for carrier in carriers:
-                if not lost.isdisjoint(carrier.clock):
-                    carrier.clock = {line: known for line, known in carrier.clock.items() if line not in lost}
-                if isinstance(carrier, Timeline):
+            holders: list[ClockHolder] = [*self._streams.values(), *hosts, *self._events.values()]
+            holders += [*self._objects.values(), *self._gone]
+            for holder in holders:
+                if not lost.isdisjoint(holder.clock):
+                    holder.clock = {line: known for line, known in holder.clock.items() if line not in lost}
+                if isinstance(holder, Timeline):
                     for line in lost:
-                        carrier.served.pop(line, None)
+                        holder.served.pop(line, None)
         if len(self._suspected) > SWEEP_EVERY:
             self._suspected.clear()
         self._debt = 0

@@ -174,7 +174,7 @@ class Conflict:
         first: None for a violation.
         notes: in the order in which they are shown.
         recheck_at_end: asked at the end of a run: whether the ineffective wait was for something else.
-        between_calls: the accesses are of two calls, and whoever makes these may order them (static side).
+        between_calls: the accesses are of two calls, which a caller may order (static side).
         methods: the two methods that somebody is taken to call one after the other (static side).
         witness: the path that shows it, in the order of time (static side).
         assumptions: what it takes for granted (static side).

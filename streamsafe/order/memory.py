@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from sys import getrefcount
 from typing import Literal, NamedTuple
 
-from streamsafe.order.clocks import Carrier, Clock, Event, Timeline
+from streamsafe.order.clocks import Clock, ClockHolder, Event, Timeline
 from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.views import FEW_RUNS, View, normalize, overlap, touches
 
@@ -71,10 +71,10 @@ class CapturedAccess:
         self.block = block
 
 
-class Graph(Carrier):
+class Graph(ClockHolder):
     """What a capture left: its accesses, each memory once, and the blocks they lie in. A token for ``Checker.replay``.
 
-    As a carrier it knows its previous launch (GC-13).
+    As a holder of a clock it knows its previous launch (GC-13).
 
     Attributes:
         key: a number of its own, for traces.

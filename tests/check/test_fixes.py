@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from streamsafe.cli import main
+from streamsafe.findings.edits import apply
 from streamsafe.order.hazard import Facts, Span
 from streamsafe.repairs.advice import timing
 from streamsafe.repairs.edges import handed_out, insertion, visible
-from streamsafe.repairs.edits import apply
 from streamsafe.report.record import Record, records
 from tests.check.evalfiles import (
     FIXTURES,

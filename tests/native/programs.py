@@ -201,8 +201,8 @@ class Writer:
             yield HostFunction(stream=self.stream(), function=f"function {self.functions}", host=host)
             self.streams.append(f"function {self.functions}")
         elif action == "edge":
-            carriers = (11, 12, 13, "lock", "item")
-            yield HostEdge(source=self.random.choice(carriers), target=self.random.choice(carriers))
+            keys = (11, 12, 13, "lock", "item")
+            yield HostEdge(source=self.random.choice(keys), target=self.random.choice(keys))
             if self.random.random() < 0.1:
                 yield ForgetCarrier(carrier="item")
         elif action == "capture" and self.captures:

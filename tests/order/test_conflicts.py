@@ -215,14 +215,14 @@ def test_threads_have_clocks_of_their_own() -> None:
         assert len(c.access("B", [X], [], operation="sum", host=2)) == expected
 
 
-@pytest.mark.parametrize("carrier", [("lock", 7), "queue item", 3])
-def test_threads_learn_by_edges(carrier: object) -> None:
+@pytest.mark.parametrize("key", [("lock", 7), "queue item", 3])
+def test_threads_learn_by_edges(key: object) -> None:
     c = checker(threads=True)
     c.access("A", [], [X], operation="fill", host=1)
     c.synchronize_stream("A", 1)
-    c.host_edge(1, carrier)  # release, put, start
-    c.host_edge(carrier, 2)  # acquire, get
-    c.forget_carrier(carrier)
+    c.host_edge(1, key)  # release, put, start
+    c.host_edge(key, 2)  # acquire, get
+    c.forget_carrier(key)
     assert c.access("B", [X], [], operation="sum", host=2) == []
 
 

@@ -244,7 +244,7 @@ def test_what_cannot_be_allowed() -> None:
     ("comment", "silent"),
     [
         ("# noqa: SS101", True),
-        ("# streamsafe: ignore[SS101] whoever comes last wins", True),
+        ("# streamsafe: ignore[SS101] the last write wins", True),
         ("# streamsafe: ignore[unordered-read]", True),
         ("# noqa: SS102", False),
         ("# a read", False),

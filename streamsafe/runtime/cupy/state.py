@@ -32,7 +32,7 @@ CuPy passes it to its table of argument types, which knows plain pointers only.
 
 
 class _UserAllocator(threading.local):
-    """Whether an allocator of the user's is at work: what it takes from a pool is given out by whoever asked it."""
+    """Whether an allocator of the user's is at work: its caller hands out what it takes from a pool."""
 
     running = False
 

@@ -43,7 +43,7 @@ _KEEP: list[object] = []
 _incref(_KEEP)
 
 
-class _Carrier(ctypes.c_int):
+class _ErrorSlot(ctypes.c_int):
     """``__pyx_skip_dispatch``: the argument object that a failing call hangs its exception on."""
 
 
@@ -101,7 +101,7 @@ class Prototype:
         self.returns_object = _is_object(match["result"])
         # An object result travels as its address: a py_object callback could not return NULL.
         result = ctypes.c_void_p if self.returns_object else self._type(match["result"])
-        self.carrier: int | None = None
+        self.error_slot: int | None = None
         self.optional: int | None = None
         args: list[type[Any]] = []
         for part in match["args"].split(","):
@@ -109,8 +109,8 @@ class Prototype:
             if declared == "void":
                 continue
             if declared.endswith("__pyx_skip_dispatch"):
-                self.carrier = len(args)
-                args.append(_Carrier)
+                self.error_slot = len(args)
+                args.append(_ErrorSlot)
             elif "__pyx_opt_args" in declared:
                 self.optional = len(args)
                 args.append(ctypes.c_void_p)
@@ -169,7 +169,7 @@ class Bridge:
     def _thunk(
         self, module: ModuleType, prototype: Prototype, function: Callable[..., Any], failure: int
     ) -> Any:
-        carrier_at, optional_at = prototype.carrier, prototype.optional
+        slot_at, optional_at = prototype.error_slot, prototype.optional
         boxed, pending, check_status = prototype.returns_object, self._pending, self._check_status
         # CuPy's objects die, and call, until the interpreter has taken its last module apart: nothing here may be
         # looked up in one, and an exception that escaped would leave C with an uninitialized result.
@@ -184,22 +184,22 @@ class Bridge:
                 return 0
             try:
                 if optional_at is not None:
-                    given = args[:carrier_at]
+                    given = args[:slot_at]
                     if args[optional_at]:
                         extra = _OptionalInt.from_address(args[optional_at])
                         if extra.given:
                             given += (extra.value,)
                     result = function(*given)
                 else:
-                    result = function(*args[:carrier_at])
+                    result = function(*args[:slot_at])
             except BaseException as error:
                 raised = translate(module, error) if isinstance(error, cuda_error) else error
-                if carrier_at is not None:
+                if slot_at is not None:
                     pending.error = raised
-                    carrier = args[carrier_at]
-                    carrier.failed = capsule_new(1, None, check_status)
-                    # The traceback keeps this frame: it must not keep the carrier, or its end would not come.
-                    del args, carrier
+                    slot = args[slot_at]
+                    slot.failed = capsule_new(1, None, check_status)
+                    # The traceback keeps this frame: it must not keep the slot, or its end would not come.
+                    del args, slot
                 return 0 if boxed else failure
             if boxed:
                 incref(result)

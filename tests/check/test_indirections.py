@@ -1,6 +1,6 @@
 """What carries an object, or runs a function, does not change the verdict: the same hazard with each way of Python.
 
-Each carrier is one generated module; in it a hazard and its twin, which orders what the other does not.
+Each indirection is one generated module, with a hazard and a silent twin.
 """
 
 from __future__ import annotations
@@ -289,9 +289,9 @@ RUNS = {
 }
 
 
-def carried(core: Core, carrier: tuple[str, str, str]) -> str:
-    """A module in which a carrier brings what a hazard needs."""
-    module, begin, spelled = (text.replace("{make}", core.make) for text in carrier)
+def carried(core: Core, way: tuple[str, str, str]) -> str:
+    """A module in which an object reaches a hazard by an indirection."""
+    module, begin, spelled = (text.replace("{make}", core.make) for text in way)
     functions = []
     for name, order in (("bad", ""), ("good", core.order)):
         body = "\n".join(part for part in (begin, core.first, order, core.second) if part)
@@ -330,7 +330,7 @@ FILES = {
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str, str]]]:
     """File -> the codes found in it, each with the function in which it is found."""
     files = {f"{name}.py": text for name, (_, text) in FILES.items()}
-    results = check_tree(write_tree(tmp_path_factory.mktemp("carriers"), files))
+    results = check_tree(write_tree(tmp_path_factory.mktemp("indirections"), files))
     placed: dict[str, list[tuple[str, str]]] = {}
     for name, findings in results.items():
         good = files[name].split("def good(")[0].count("\n") + 1
@@ -339,8 +339,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[str,
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_carrier(name: str, found: dict[str, list[tuple[str, str]]]) -> None:
+def test_indirection(name: str, found: dict[str, list[tuple[str, str]]]) -> None:
     shown, code = set(found.get(name, [])), FILES[name][0]
     if shown != {(code, "bad")}:
         what = "other alarms" if shown else "missing alarm"
-        assert not_shown.known(f"test_carriers.py {name} {code} {what}"), FILES[name][1]
+        assert not_shown.known(f"test_indirections.py {name} {code} {what}"), FILES[name][1]
