@@ -93,5 +93,5 @@ def capture(x):
         return f"{statement(conflict.second)}: it needs a warm-up on a side stream first"
 
     def help(self, conflict: Conflict) -> str:
-        runs = "eleven" if "11" in conflict.second.operation else "three"
+        runs = "eleven" if conflict.facts.cause == "eleven" else "three"
         return super().help(conflict) or f"run it {runs} times on a side stream before the capture"

@@ -86,4 +86,5 @@ def run(model, batches):
         return f"{what} is stored after each replay without a copy: the next replay overwrites it"
 
     def help(self, conflict: Conflict) -> str:
-        return super().help(conflict) or "store a copy: clone()"
+        copy = "copy" if conflict.memory.owner == "cupy" else "clone"
+        return super().help(conflict) or f"store a copy: {copy}()"

@@ -9,13 +9,27 @@ from typing import Any, Final, Literal
 
 from streamsafe.check import assumptions
 from streamsafe.check.assumptions import Words, named
-from streamsafe.check.fixes import CURRENT, HOST, Fixes
 from streamsafe.check.program import Access as Use
 from streamsafe.check.program import Block, Timeline
 from streamsafe.check.program import Hazard as Shown
 from streamsafe.check.trail import Passed
 from streamsafe.check.wording import operation_name
-from streamsafe.order.hazard import Access, Assumption, Conflict, Facts, Memory, Missing, Note, Span, quoted
+from streamsafe.order.hazard import (
+    Access,
+    Assumption,
+    Conflict,
+    Edge,
+    Facts,
+    Memory,
+    Missing,
+    Named,
+    Note,
+    Span,
+    quoted,
+)
+from streamsafe.order.lines import CURRENT, current, missing
+
+HOST = "the host"
 
 VIOLATIONS: Final[Mapping[str, str]] = {
     "SS311": "unsynchronized-timing",
@@ -35,6 +49,13 @@ VIOLATIONS: Final[Mapping[str, str]] = {
     "SS412": "stale-replay-output",
 }
 """The names of the rules for what is illegal where it stands, by the code that the models give."""
+
+CAUSES: Final[Mapping[str, Literal["pageable", "global", "eleven"]]] = {
+    "a copy from pageable memory": "pageable",
+    "a capture": "global",
+    "a capture with less than eleven runs before": "eleven",
+}
+"""What the models call a violation whose repair depends on its cause."""
 
 TIMING: Final[Mapping[str, Literal["untimed", "unrecorded", "pending"]]] = {
     "made": "untimed",
@@ -114,9 +135,8 @@ class _Report:
             ineffective_wait=shown.code == "SS103",
             interop=shown.code == "SS501",
         )
-        fix = self._fixes().edge(source, target)
         return Conflict(
-            second, first, self._memory(), facts, Missing(source, target, fix), notes=tuple(notes)
+            second, first, self._memory(), facts, self._missing(source, target), notes=tuple(notes)
         )
 
     def _reuse(self) -> Conflict:
@@ -148,32 +168,32 @@ class _Report:
         facts = Facts(
             reuse="cupy" if cupy else "torch", gradient="initial-reuse" if shown.code == "SS113" else None
         )
-        fixes = self._fixes()
-        fix = (
-            fixes.before_release(first.timeline, allocating, memory.name)
-            if cupy
-            else fixes.record(memory.name, first.timeline)
+        edge = self._edge("wait" if cupy else "record", first.timeline, allocating)
+        edge = replace(edge, memory=memory.name, when="released" if cupy else "")
+        return Conflict(
+            second,
+            first,
+            memory,
+            facts,
+            missing(first.timeline, allocating, edge),
+            notes=tuple(notes),
+            latent=reused is None,
         )
-        missing = Missing(first.timeline, allocating, fix)
-        return Conflict(second, first, memory, facts, missing, notes=tuple(notes), latent=reused is None)
 
     def _violation(self) -> Conflict:
         """Something that is illegal, or wrong, where it stands."""
         shown = self.shown
         second = self._access(shown.second)
         notes = self._notes()
-        facts = Facts(violation=VIOLATIONS[shown.code])
-        missing = None
+        facts = Facts(violation=VIOLATIONS[shown.code], cause=CAUSES.get(shown.second.op, ""))
+        wait: Missing | None = None
         if shown.code == "SS312":
             facts = replace(
                 facts, timing=next((TIMING[text] for text, _ in shown.notes if text in TIMING), None)
             )
         elif shown.code == "SS311" and shown.first is not None:
-            missing = Missing(
-                timeline_name(shown.first.timeline),
-                HOST,
-                self._fixes().finished(),
-            )
+            pending = timeline_name(shown.first.timeline)
+            wait = missing(pending, HOST, self._edge("device", pending, HOST))
             notes.insert(0, Note("this is not finished", span_of(shown.first.site)))
         elif shown.code == "SS403":
             second = replace(second, operation=_letting_go(shown.second))
@@ -181,7 +201,7 @@ class _Report:
                 notes.insert(0, Note("the capture uses it here", span_of(shown.first.site)))
         elif shown.code == "SS411" and shown.first is not None:
             notes.insert(0, Note("another thread uses CUDA", span_of(shown.second.site)))
-        return Conflict(second, None, self._memory(), facts, missing, notes=tuple(notes))
+        return Conflict(second, None, self._memory(), facts, wait, notes=tuple(notes))
 
     # -- its parts ---------------------------------------------------------------------------------------------------
 
@@ -223,13 +243,31 @@ class _Report:
             if site is not None and text not in ("released", "reused")
         ]
 
-    def _fixes(self) -> Fixes:
+    def _missing(self, source: str, target: str) -> Missing:
+        """The edge by which ``target`` comes after ``source``."""
+        edge = self._edge("synchronize" if target == HOST else "wait", source, target)
+        if edge.source.name == CURRENT and edge.target.code and edge.kind == "wait":
+            edge = replace(edge, when="current")
+        return missing(source, target, edge)
+
+    def _edge(
+        self, kind: Literal["wait", "synchronize", "device", "record"], source: str, target: str
+    ) -> Edge:
+        """An edge in the words of the file of the second access."""
         assert self.shown.second.site is not None  # else there is no conflict
-        module = self.shown.second.site[0]
-        library = self.shown.second.timeline.lib
+        imports: Mapping[str, str] = self.shown.second.site[0].imports
+        used = self.shown.second.timeline.lib
         if self.shown.first is not None and self.shown.second.timeline.origin == "host":
-            library = self.shown.first.timeline.lib
-        return Fixes(module.imports, library == "cupy")
+            used = self.shown.first.timeline.lib
+        library: Literal["torch", "cupy"] = "cupy" if used == "cupy" else "torch"
+        module = next((name for name, dotted in imports.items() if dotted == library), library)
+
+        def known(name: str) -> Named:
+            if name == CURRENT:
+                return current(library, module)
+            return Named(name, "" if " " in name or "[..." in name else name)
+
+        return Edge(kind, known(source), known(target), library=library, module=module, in_source=True)
 
     def _assumptions(self) -> tuple[Assumption, ...]:
         shown = self.shown

@@ -28,6 +28,7 @@ PHRASES: Final[Mapping[str, str]] = {
     "the launch of a graph inside a capture": "launches a graph",
     "a capture before the warm-up": "captures what never ran before",
     "a capture of a backward pass without a warm-up": "captures a pass that has not run on a side stream",
+    "a capture with less than eleven runs before": "captures a pass that ran fewer than 11 times",
     "a generator that the graph does not have": "draws from a generator that is not registered with the graph",
     "a write of the host": "the host's write",
     "work that the capture does not join": "work on another stream",

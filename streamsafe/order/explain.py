@@ -8,8 +8,21 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from streamsafe.order.clocks import Recorded, Timeline, Wait
-from streamsafe.order.fixes import Fix, communicates, other_name
-from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Mode, Note, Role, quoted
+from streamsafe.order.hazard import (
+    Access,
+    Conflict,
+    Edge,
+    Facts,
+    Frame,
+    Memory,
+    Missing,
+    Mode,
+    Named,
+    Note,
+    Role,
+    quoted,
+)
+from streamsafe.order.lines import NULL, PER_THREAD, communicates, missing, other_name
 from streamsafe.order.memory import HOST, Block, Found, Graph, Partial, Record, Region, Use
 
 Render = Callable[[object], tuple[Frame, ...]]
@@ -183,7 +196,7 @@ class Explainer:
         )
 
     def _access(self, record: Record, mode: Mode, of: Timeline | None = None) -> Access:
-        name = other_name(record.timeline, of) if of is not None else record.timeline.name
+        name = _beside(record.timeline, of) if of is not None else record.timeline.name
         return Access(record.operation, name, mode, stack=self._stack(record.site))
 
     def _stack(self, site: object) -> tuple[Frame, ...]:
@@ -217,20 +230,20 @@ class Explainer:
         self, source: Timeline, target: Timeline, block: Block | None, reused: Block | None
     ) -> Missing:
         memory = reused or block
-        owner = memory.owner if memory is not None else ""
-        fix = Fix(owner if owner in ("torch", "cupy") else self.library)
-        if reused is None:
-            line = fix.synchronize(source) if target.kind == "host" else fix.wait(target, source)
-            return Missing(other_name(source, target), target.name, line)
-        waiting = reused.timeline
-        before = f"after this use, before {self._name(reused) or 'the array'} is released"
-        if reused.owner == "torch" and not communicates(source):
-            line = fix.record_stream(self._name(reused), source)
-        elif waiting.kind == "host":
-            line = fix.synchronize(source, before)
-        else:
-            line = fix.wait(waiting, source, before)
-        return Missing(other_name(source, waiting), waiting.name, line)
+        owner = memory.owner if memory is not None and memory.owner in ("torch", "cupy") else self.library
+        library: Literal["torch", "cupy"] = "torch" if owner == "torch" else "cupy"
+        waiting = target if reused is None else reused.timeline
+        edge = Edge(
+            "synchronize" if waiting.kind == "host" else "wait",
+            _named(source, library),
+            _named(waiting, library),
+            library=library,
+        )
+        if reused is not None:
+            edge = replace(edge, memory=self._name(reused), when="released")
+            if reused.owner == "torch" and not communicates(source.name):
+                edge = replace(edge, kind="record", when="")
+        return missing(_beside(source, waiting), waiting.name, edge)
 
     def _captured(self, graph: Graph, start: int, stop: int) -> list[Note]:
         for captured in graph.accesses:
@@ -309,6 +322,20 @@ class Explainer:
         if wait.event is None or wait.record is None:
             return []
         return [self.note("the event is recorded here", wait.record.site)]
+
+
+def _beside(source: Timeline, target: Timeline) -> str:
+    """The name of a timeline, told from that of another one."""
+    return source.name if source is target else other_name(source.name, target.name)
+
+
+def _named(timeline: Timeline, library: str) -> Named:
+    """A stream in the words of a library."""
+    if timeline.kind == "legacy":
+        return Named(timeline.name, NULL[library])
+    if timeline.kind == "per-thread" and library in PER_THREAD:
+        return Named(timeline.name, PER_THREAD[library])
+    return Named(timeline.name, "" if " " in timeline.name else timeline.name)
 
 
 def _used_later(who: Timeline, wait: Wait) -> bool:

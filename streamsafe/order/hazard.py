@@ -125,6 +125,45 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True)
+class Named:
+    """A stream as the program knows it.
+
+    Attributes:
+        name: its name, or a description (``the current stream``).
+        code: an expression for it; empty where the program has none.
+    """
+
+    name: str
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The edge that would have ordered two accesses, as data; :mod:`streamsafe.order.lines` makes code of it.
+
+    Attributes:
+        kind: ``wait``: ``target`` waits for what ``source`` was given so far; ``synchronize``: the host waits for
+            ``source``; ``device``: the host waits for the device; ``record``: the allocator learns that ``source`` uses
+            ``memory``.
+        source, target: the stream that is waited for, and the one that waits.
+        memory: the array whose memory is kept, as the program names it; empty where it has no name.
+        when: ``released``: after the use, before the last reference to ``memory`` goes; ``current``: before ``target``
+            becomes the current stream; empty: before the second access.
+        library, module: whose objects the streams are, and what the file calls that library (empty: by its name).
+        in_source: for a reader of the source: the same name may mean two streams in two places.
+    """
+
+    kind: Literal["wait", "synchronize", "device", "record"]
+    source: Named = Named("")
+    target: Named = Named("")
+    memory: str = ""
+    when: Literal["", "released", "current"] = ""
+    library: Literal["torch", "cupy"] = "torch"
+    module: str = ""
+    in_source: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Missing:
     """The edge that would have ordered the two accesses.
 
@@ -132,11 +171,13 @@ class Missing:
         source: timeline of the first access.
         target: timeline of the second access.
         fix: one line of code that adds the edge.
+        edge: the edge as data; None where only its text is known (a trace, the report of another process).
     """
 
     source: str
     target: str
     fix: str = ""
+    edge: Edge | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +196,9 @@ class Facts:
         interop: the array was handed between libraries by a path that exchanges no stream.
         violation: no pair of accesses: the name of the rule for an operation that is illegal where it stands
             (``sync-in-capture``, ``event-timing-misuse``, ...).
+        cause: which of several causes of a violation, where its repair depends on that: a ``pageable`` copy in a
+            capture, a capture in the ``global`` mode beside another thread, a module that needs ``eleven`` runs before
+            its capture.
     """
 
     host: Mode | None = None
@@ -164,6 +208,7 @@ class Facts:
     ineffective_wait: bool = False
     interop: bool = False
     violation: str | None = None
+    cause: Literal["", "pageable", "global", "eleven"] = ""
 
 
 @dataclass(frozen=True, slots=True)

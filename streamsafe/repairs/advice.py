@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from streamsafe.order.hazard import Facts, Span
+from streamsafe.order.lines import line as line_of
 from streamsafe.repairs.edges import handed_out, insertion, visible
 from streamsafe.repairs.external import for_torch
 from streamsafe.repairs.names import File, inside, path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def advised(finding: Finding, texts: Texts) -> Finding:
     """A finding whose help names only what exists where it stands, or says where else the line goes."""
     line, other = finding.hazard.help, finding.other
+    edge = finding.hazard.missing.edge if finding.hazard.missing is not None else None
     text = texts[finding.span.filename]
     if finding.hazard.code == "SS312":
         line = timing(text.text, finding.hazard.facts, finding.span) or line
@@ -26,14 +28,15 @@ def advised(finding: Finding, texts: Texts) -> Finding:
     if finding.hazard.code == "SS501":
         from streamsafe.repairs.interop import taken_by  # imports LibCST
 
-        line = taken_by(text.text, finding.hazard.message, finding.span, first) or line
+        line = taken_by(text.text, finding.hazard, finding.span, first) or line
         return replace(finding, hazard=replace(finding.hazard, help=line))
-    line = for_torch(text.text, line)
-    if not line or first is None or first.filename != finding.span.filename:
+    edge = for_torch(text.text, edge)
+    line = line_of(edge) if edge is not None else line
+    if edge is None or first is None or first.filename != finding.span.filename:
         return replace(finding, hazard=replace(finding.hazard, help=line))
     if text.place(1)[0] is None and finding.hazard.code != "SS202":
-        taken = handed_out(text.text, line, finding.span, first)
-        if taken is not None and insertion(text.text, line, finding.span, first) is None:
+        taken = handed_out(text.text, edge, finding.span, first)
+        if taken is not None and insertion(text.text, edge, finding.span, first) is None:
             line = f"{taken.line}  # in {inside(text.text, taken.row)}, before line {taken.row}"
             return replace(finding, hazard=replace(finding.hazard, help=line))
     line = visible(text.text, line, finding.span, first)

@@ -124,7 +124,7 @@ def moved_out(place: Place) -> tuple[str, Codemod] | None:
     capture, line = capture_of(place), place.line
     if capture is None or line is None:
         return None
-    if "pageable" in place.message or "on a device" in place.message:
+    if place.facts.cause == "pageable":
         return _moved_before(place, capture)
     if not _movable(place, capture, back=True):
         return None
@@ -229,7 +229,7 @@ def registered_generator(place: Place) -> tuple[str, Codemod] | None:
     call = place.call
     given = keyword(call, "generator") if call is not None else None
     if given is None:
-        return moved_before(place) if call is not None and "state" in place.message else None
+        return moved_before(place) if call is not None else None
     for block in place.tree.around_node(place.node, cst.With):
         entered, line = context_of(block), place.tree.line(block)
         graph = graph_of(entered) if entered is not None else None
@@ -293,7 +293,7 @@ def warmed_up(place: Place) -> tuple[str, Codemod] | None:
     ):
         return None
     body = list(block.body.body)
-    if not all(isinstance(each, cst.SimpleStatementLine) for each in body) or "only here" in place.message:
+    if not all(isinstance(each, cst.SimpleStatementLine) for each in body):
         return None
     if any(
         isinstance(node, (cst.Return, cst.Yield, cst.Await))
@@ -306,7 +306,7 @@ def warmed_up(place: Place) -> tuple[str, Codemod] | None:
     if len(models) > 1 or (not models and not cleared):
         return None
     cuda, side = place.code(module), place.free("side", "warmup_stream")
-    times = 11 if "fewer than 11" in place.message else 3
+    times = 11 if place.facts.cause == "eleven" else 3
     loop = cst.parse_statement(f"with {cuda}.stream({side}):\n    for _ in range({times}):\n        pass\n")
     assert isinstance(loop, cst.With)
     inner = loop.body.body[0]
@@ -375,7 +375,7 @@ def own_pool(place: Place) -> tuple[str, Codemod] | None:
     before = call_of(above) if above is not None else None
     other = receiver(before) if before is not None and name_of(before) == "replay" else None
     order = [name for name, _ in sharers]
-    if other is not None and above is not None and "in the order" in place.message:
+    if other is not None and above is not None:
         code = place.code(other)
         if order.count(code) == order.count(graph) == 1 and order.index(graph) < order.index(code):
             assert isinstance(above, cst.SimpleStatementLine)
@@ -428,7 +428,7 @@ def apart(place: Place) -> tuple[str, Codemod] | None:
     """SS411: the second capture comes behind the first; beside another thread, only this thread's calls count."""
     mod = Codemod()
     line = place.line
-    if "thread that" in place.message or "global mode" in place.message:
+    if place.facts.cause == "global":
         entered = context_of(line) if line is not None else None
         call = entered or place.call
         if call is None or name_of(call) not in ("graph", "capture_begin"):

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamsafe.order.hazard import Span
+from streamsafe.order.hazard import Edge, Span
+from streamsafe.order.lines import CURRENT
+from streamsafe.order.lines import code as code_of
 from streamsafe.repairs.names import (
     File,
     Scope,
@@ -21,8 +23,6 @@ from streamsafe.repairs.names import (
 )
 from streamsafe.repairs.nothing import guard
 
-BEFORE = "  # before "
-"""Parts the code of a help from where it has to stand."""
 _STREAMS = ("device", "use", "graph")
 """Calls in a ``with`` that make a stream current, beside those whose name says "stream"."""
 
@@ -50,7 +50,7 @@ class Insertion:
         return f"if {self.unless}: {self.code}" if self.unless else self.code
 
 
-def insertion(source: str, line: str, place: Span, other: Span | None) -> Insertion | None:
+def insertion(source: str, edge: Edge, place: Span, other: Span | None) -> Insertion | None:
     """Where a line of code goes that orders two accesses, or None where no place is certain.
 
     It goes before the statement of ``place``; a line that has to run before a stream becomes current goes before the
@@ -58,12 +58,11 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
 
     Args:
         source: the file.
-        line: the line of code, as in a finding's help.
+        edge: the edge.
         place: where the finding stands.
         other: its other access; None for an operation that is wrong by itself.
     """
-    code, _, before = line.partition(BEFORE)
-    code = code.partition("  #")[0].strip()
+    code, before = code_of(edge), edge.when == "current"
     names = names_of(code)
     file = File.of(source)
     if names is None or file is None:
@@ -72,8 +71,8 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
     if other is None:
         other = Span(place.filename, 0, 0, 0, 0)  # a place that no node holds
     around = list(path(scope, place))
-    tensor = code.partition(".record_stream(")[0]
-    if tensor != code and around:
+    if edge.kind == "record" and around:
+        tensor = code.partition(".record_stream(")[0]
         used = tensor if tensor in _loaded(around[-1]) else _only_tensor(around[-1], place)
         if not used:
             return None  # under another name it may be another tensor by now
@@ -95,9 +94,9 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
         if not entered:
             return None
         statement = entered[0]
-    elif entered and "current_stream()" in code:  # another one is current there than the finding means
+    elif entered and _of_the_current_stream(edge):  # another one is current there than the finding means
         return None
-    elif ".wait_" in code:
+    elif edge.kind == "wait":
         statement = _where_taken(around, other) or statement
     start = file.lines[statement.lineno - 1]
     indent = start[: len(start) - len(start.lstrip())]
@@ -115,7 +114,7 @@ def insertion(source: str, line: str, place: Span, other: Span | None) -> Insert
     return Insertion(statement.lineno, code, guard(file, statement, code))
 
 
-def handed_out(source: str, line: str, place: Span, other: Span) -> Insertion | None:
+def handed_out(source: str, edge: Edge, place: Span, other: Span) -> Insertion | None:
     """Where a wait goes whose stream only another class knows: where its method takes out what it hands over.
 
     A prefetcher copies a batch on a stream of its own and hands it out by a method; the caller's stream has to wait in
@@ -123,14 +122,13 @@ def handed_out(source: str, line: str, place: Span, other: Span) -> Insertion | 
 
     Args:
         source: the file.
-        line: the line of code, which names attributes of ``self``.
+        edge: the edge, whose streams are attributes of ``self``.
         place: the second access, outside the class.
         other: the first access, in a method of the class.
     """
-    code, _, before = line.partition(BEFORE)
-    code = code.partition("  #")[0].strip()
+    code = code_of(edge)
     names, file = names_of(code), File.of(source)
-    if before or names is None or file is None or place.filename != other.filename:
+    if edge.when == "current" or names is None or file is None or place.filename != other.filename:
         return None
     owner = file.owner(other)
     if owner is None or file.owner(place) is owner or not attributes_of(code) <= file.assigned(other):
@@ -147,22 +145,29 @@ def handed_out(source: str, line: str, place: Span, other: Span) -> Insertion | 
     return Insertion(found[0].lineno, code, guard(file, found[0], code)) if len(found) == 1 else None
 
 
-def after_use(source: str, line: str, place: Span) -> int | None:
+def after_use(source: str, edge: Edge, place: Span) -> int | None:
     """SS202: the row of the statement after which the allocating stream waits for a use; None where none is certain."""
-    names, file = names_of(line), File.of(source)
-    if names is None or file is None or not attributes_of(line) <= file.assigned(place):
+    code = code_of(edge)
+    names, file = names_of(code), File.of(source)
+    if names is None or file is None or not attributes_of(code) <= file.assigned(place):
         return None
     scope = file.scope(place)
     around = list(path(scope, place))
     if not around or not file.knows(names, scope, around[-1]):
         return None
     statement = around[-1]
-    if "current_stream()" in line:  # inside a `with` of a stream another one is current
+    if _of_the_current_stream(edge):  # inside a `with` of a stream another one is current
         entered = (
             node for node in around if isinstance(node, ast.With) and any(map(_of_a_stream, node.items))
         )
         statement = next(entered, statement)
     return None if isinstance(statement, (ast.Return, ast.Raise)) else statement.lineno
+
+
+def _of_the_current_stream(edge: Edge) -> bool:
+    """Whether an edge names the current stream, which another one may be elsewhere."""
+    named = (edge.source, edge.target) if edge.kind == "wait" else (edge.source,)
+    return edge.kind != "device" and any(stream.name == CURRENT for stream in named)
 
 
 def visible(source: str, line: str, place: Span, other: Span) -> str:

@@ -6,25 +6,27 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
+from streamsafe.order.hazard import Edge, Named
 from streamsafe.repairs.names import File, dotted, imported
 
 
-def for_torch(source: str, line: str) -> str:
-    """A line of PyTorch in which CuPy's streams stand as external ones; other lines as they are."""
-    call = re.fullmatch(r"(.+)\.(wait_stream|record_stream)\((.+)\)", line.partition("  #")[0])
-    torch, streams = _libraries(source) if call is not None else ("", frozenset[str]())
-    if call is None or not torch or not streams:
-        return line
-    waiter, verb, other = call.groups()
-    if verb == "wait_stream" and waiter in streams:
-        waiter = f"{torch}.cuda.ExternalStream({waiter}.ptr)"
-    if other in streams:
-        other = f"{torch}.cuda.ExternalStream({other}.ptr)"
-    return f"{waiter}.{verb}({other}){line[call.end(3) + 1 :]}"
+def for_torch(source: str, edge: Edge | None) -> Edge | None:
+    """An edge of PyTorch in which CuPy's streams stand as external ones; other edges as they are."""
+    if edge is None or edge.library != "torch" or edge.kind not in ("wait", "record"):
+        return edge
+    torch, streams = _libraries(source)
+    if not torch or not streams:
+        return edge
+
+    def external(stream: Named) -> Named:
+        code = f"{torch}.cuda.ExternalStream({stream.code}.ptr)"
+        return replace(stream, code=code) if stream.code in streams else stream
+
+    return replace(edge, source=external(edge.source), target=external(edge.target))
 
 
 @lru_cache(maxsize=4)

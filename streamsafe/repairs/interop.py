@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import libcst as cst
 
-from streamsafe.order.hazard import Span
+from streamsafe.order.hazard import Hazard, Span
+from streamsafe.order.lines import CURRENT
 from streamsafe.repairs.place import Place, name_of, receiver, used
 from streamsafe.repairs.tree import Codemod, Tree
 
 _SHARING = ("asarray", "as_tensor")
 """Functions that take the memory of another library's array as it is, and look at no stream."""
-_MEMORY = re.compile(r" (?:reads|writes) `([^`]+)`")
 
 
 def exchanged(place: Place) -> tuple[str, Codemod] | None:
@@ -39,19 +38,17 @@ def exchanged(place: Place) -> tuple[str, Codemod] | None:
     return f"{place.code(module)}.from_dlpack({place.code(argument)})", mod
 
 
-def taken_by(source: str, message: str, span: Span, first: Span | None) -> str:
+def taken_by(source: str, hazard: Hazard, span: Span, first: Span | None) -> str:
     """The call that exchanges the streams, as code; empty where none is right."""
     tree = Tree.around(source, span)
     other = first if first is not None and first.filename == span.filename else None
-    found = exchanged(Place(tree, tree.at(span), (), message, other=other)) if tree is not None else None
+    found = exchanged(Place(tree, tree.at(span), hazard, other=other)) if tree is not None else None
     return found[0] if found is not None else ""
 
 
 def _conversion(place: Place) -> cst.Call | None:
     """The call that took the array: in the statement itself, or the one that made a name which it uses."""
-    memory = _MEMORY.search(place.message)
-    name = memory[1] if memory is not None else ""
-    line = place.line
+    name, line = place.hazard.memory.name, place.line
     if line is None:
         return None
     here = [call for call in _conversions(place, line) if _is_of(place, call, name)]
@@ -89,7 +86,8 @@ def _written_on_the_current_stream(place: Place, call: cst.Call) -> bool:
     `from_dlpack` orders that stream, and no other one: the blocks around both are the same ones, or a block of the
     consumer's library was entered meanwhile, which changes nothing for the other library.
     """
-    if "on the producer's current stream may still be" in place.message:
+    missing = place.hazard.missing
+    if missing is not None and missing.edge is not None and missing.edge.source.name == CURRENT:
         return True
     if place.other is None:
         return False

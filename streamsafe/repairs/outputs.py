@@ -17,7 +17,7 @@ def kept_output(place: Place) -> tuple[str, Codemod] | None:
     kept = _kept(place)
     if not kept:
         return None
-    copy = "clone" if "clone" in place.help else "copy"
+    copy = "copy" if place.hazard.memory.owner == "cupy" else "clone"
     mod = Codemod()
     for each in kept:
         mod.replace(each, lambda node: cst.Call(cst.Attribute(node, cst.Name(copy))))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from streamsafe.order.hazard import Facts, Span
+from streamsafe.order.hazard import Facts, Hazard, Span
 from streamsafe.repairs.tree import Codemod, Line, Tree
 
 SIMPLE = (cst.Name, cst.Attribute, cst.Subscript)
@@ -22,18 +22,20 @@ class Place:
         tree: the statements that hold it and its notes.
         node: the innermost expression or statement at its place.
         related: what its notes are about.
-        message, help: the finding's.
+        hazard: what was found.
         other: the first access, where it is in the same file.
-        facts: what is known of the finding.
     """
 
     tree: Tree
     node: cst.CSTNode
+    hazard: Hazard
     related: tuple[Span, ...] = ()
-    message: str = ""
-    help: str = ""
     other: Span | None = None
-    facts: Facts = Facts()  # noqa: RUF009
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of the finding."""
+        return self.hazard.facts
 
     @property
     def line(self) -> Line | None:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from streamsafe.findings.baseline import symbol
 from streamsafe.findings.edits import Edit, EditError, Fix, apply
 from streamsafe.order.hazard import Span
+from streamsafe.order.lines import code as code_of
 from streamsafe.project.suppressions import Suppression
 from streamsafe.project.suppressions import find as find_suppressions
 from streamsafe.project.text import Text
 from streamsafe.repairs.edges import after_use, handed_out, insertion
+from streamsafe.repairs.external import for_torch
 from streamsafe.repairs.names import inside
 from streamsafe.repairs.place import Place
 from streamsafe.repairs.rules import REPAIRS, WHOLE
@@ -74,32 +76,33 @@ def _repair(finding: Finding, text: Text) -> tuple[str, tuple[Edit, ...]] | None
         return None
     first = finding.other.span if finding.other is not None else None
     other = first if first is not None and first.filename == finding.span.filename else None
-    found = known(Place(tree, tree.at(finding.span), notes, hazard.message, hazard.help, other, hazard.facts))
+    found = known(Place(tree, tree.at(finding.span), hazard, notes, other))
     edits = tree.edits(found[1]) if found is not None else ()
     return (found[0], edits) if found is not None and edits else None
 
 
 def _edge(finding: Finding, text: Text) -> tuple[str, tuple[Edit, ...]] | None:
     """The help's line of code, which adds the edge: before the second access, or where the data is taken out."""
-    other, line = finding.other, finding.hazard.help
-    if not line or (other is not None and other.span is None):
+    other, missing = finding.other, finding.hazard.missing
+    edge = for_torch(text.text, missing.edge) if missing is not None else None
+    if edge is None or (other is not None and other.span is None):
         return None
     tree = Tree.around(text.text, finding.span)
     if tree is None:
         return None
     mod = Codemod()
     if finding.hazard.code == "SS202":
-        code = line.partition("  #")[0].strip()
-        row = after_use(text.text, code, finding.span)
+        code = code_of(edge)
+        row = after_use(text.text, edge, finding.span)
         at = tree.line_at(row) if row is not None else None
         if at is None:
             return None
         mod.after(at, code)
         return code, tree.edits(mod)
     first = other.span if other is not None else None
-    found = insertion(text.text, line, finding.span, first)
+    found = insertion(text.text, edge, finding.span, first)
     if found is None and first is not None:
-        found = handed_out(text.text, line, finding.span, first)
+        found = handed_out(text.text, edge, finding.span, first)
         tree = Tree.around(text.text, first) or tree
     at = tree.line_at(found.row) if found is not None else None
     if found is None or at is None:

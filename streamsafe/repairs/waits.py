@@ -31,7 +31,7 @@ def without_a_wait(place: Place) -> tuple[str, Codemod] | None:
 def _asynchronous(place: Place) -> tuple[str, Codemod] | None:
     """A copy from or to pinned memory does not block."""
     call = place.call
-    if call is None or name_of(call) != "copy_" or "pageable" in place.message or len(call.args) != 1:
+    if call is None or name_of(call) != "copy_" or place.facts.cause == "pageable" or len(call.args) != 1:
         return None
     mod = Codemod()
     mod.replace(call, lambda node: with_argument(node, "non_blocking", "True"))  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def _read_afterwards(place: Place) -> tuple[str, Codemod] | None:
 def _copied_before(place: Place) -> tuple[str, Codemod] | None:
     """A copy from the host in an expression is made before the capture, under a name."""
     capture, line, call = capture_of(place), place.line, place.call
-    if capture is None or line is None or call is None or "pageable" not in place.message:
+    if capture is None or line is None or call is None or place.facts.cause != "pageable":
         return None
     source = receiver(call)
     if name_of(call) not in ("to", "cuda") or not isinstance(source, SIMPLE):

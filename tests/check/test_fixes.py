@@ -15,7 +15,9 @@ from click.testing import CliRunner
 
 from streamsafe.cli import main
 from streamsafe.findings.edits import apply
-from streamsafe.order.hazard import Facts, Span
+from streamsafe.order import lines
+from streamsafe.order.hazard import Edge, Facts, Named, Span
+from streamsafe.order.lines import current
 from streamsafe.repairs.advice import timing
 from streamsafe.repairs.edges import handed_out, insertion, visible
 from streamsafe.report.record import Record, records
@@ -135,12 +137,18 @@ t = torch.cuda.Stream()
 def f(x, n):
 {}
 """
-WAIT = "torch.cuda.current_stream().wait_stream(s)"
-ENTER = "s.wait_stream(torch.cuda.current_stream())  # before s becomes current"
+HERE = current("torch", "torch")
+WAIT = Edge("wait", Named("s", "s"), HERE)
+ENTER = Edge("wait", HERE, Named("s", "s"), when="current")
+
+
+def waits_for(stream: str) -> Edge:
+    """The host waits for a stream."""
+    return Edge("synchronize", Named(stream, stream))
 
 
 @pytest.mark.parametrize(
-    ("body", "line", "row"),
+    ("body", "edge", "row"),
     [
         ("with torch.cuda.stream(s):\n    x += 1\ny = x.sum()", WAIT, 3),
         ("with torch.cuda.stream(s):\n    x += 1\nif n:\n    y = x.sum()", WAIT, 4),
@@ -162,34 +170,34 @@ ENTER = "s.wait_stream(torch.cuda.current_stream())  # before s becomes current"
         ("with torch.cuda.stream(s):\n    x += 1\nwith torch.cuda.stream(t):\n    y = x.sum()", WAIT, None),
         ("x += 1\ny = x.sum()", ENTER, None),
         # the line's names mean something else there, or nothing
-        ("with torch.cuda.stream(s):\n    x += 1\ny = x.sum()", "u.synchronize()", None),
-        ("for u in n:\n    x += 1\ny = x.sum()", "u.synchronize()", None),
-        ("u = s\nx += 1\nu = t\ny = x.sum()", "u.synchronize()", None),
-        ("x += 1\ny = x.sum()\nu = s", "u.synchronize()", None),
-        ("x += 1\ny = x.sum()", "self.stream.synchronize()", None),
-        ("x += 1\ny = x.sum()", "let s wait for t first", None),
+        ("with torch.cuda.stream(s):\n    x += 1\ny = x.sum()", waits_for("u"), None),
+        ("for u in n:\n    x += 1\ny = x.sum()", waits_for("u"), None),
+        ("u = s\nx += 1\nu = t\ny = x.sum()", waits_for("u"), None),
+        ("x += 1\ny = x.sum()\nu = s", waits_for("u"), None),
+        ("x += 1\ny = x.sum()", waits_for("self.stream"), None),
+        ("x += 1\ny = x.sum()", waits_for("a stream"), None),
     ],
 )
-def test_where_it_goes(body: str, line: str, row: int | None) -> None:
+def test_where_it_goes(body: str, edge: Edge, row: int | None) -> None:
     source = BODY.format("".join(f"    {each}\n" for each in body.splitlines()))
-    lines = source.splitlines()
+    rows = source.splitlines()
 
     def span(text: str) -> Span:
-        at = next(number for number, each in enumerate(lines, 1) if text in each)
-        return Span("m.py", at, 1, at, len(lines[at - 1]) + 1)
+        at = next(number for number, each in enumerate(rows, 1) if text in each)
+        return Span("m.py", at, 1, at, len(rows[at - 1]) + 1)
 
-    found = insertion(source, line, span("x.sum()"), span("x += 1"))
+    found = insertion(source, edge, span("x.sum()"), span("x += 1"))
     assert (found and found.row - 5) == row
     if found is not None:
-        assert found.code == line.partition("  #")[0]
+        assert found.code == lines.code(edge)
 
 
 def test_the_attributes_of_another_class_are_not_its_own() -> None:
     source = "class A:\n    def f(self, x):\n        x += 1\n        x.sum()\n"
     first, second = Span("m.py", 3, 1, 3, 9), Span("m.py", 4, 1, 4, 9)
-    assert insertion(source, "self.s.synchronize()", second, first) is None
+    assert insertion(source, waits_for("self.s"), second, first) is None
     source += "    def __init__(self, s):\n        self.s = s\n"
-    found = insertion(source, "self.s.synchronize()", second, first)
+    found = insertion(source, waits_for("self.s"), second, first)
     assert found is not None and found.row == 4
 
 
@@ -218,7 +226,8 @@ def train(model, loader):
     batch = {taken}
     return model(batch)
 """
-LINE = "torch.cuda.current_stream().wait_stream(self.stream)"
+TAKEN = Edge("wait", Named("self.stream", "self.stream"), HERE)
+LINE = lines.line(TAKEN)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +243,9 @@ def test_a_wait_of_another_class_goes_where_the_data_is_handed_over(
 ) -> None:
     source = PREFETCHER.format(name=name, taken=taken)
     first, second = Span("m.py", 13, 26, 13, 67), Span("m.py", 24, 12, 24, 24)
-    found = handed_out(source, LINE, second, first)
+    found = handed_out(source, TAKEN, second, first)
     assert (found and found.row) == row
-    assert insertion(source, LINE, second, first) is None
+    assert insertion(source, TAKEN, second, first) is None
     shown = visible(source, LINE, second, first)
     assert shown.startswith(
         "torch.cuda.current_stream().wait_stream(s1)  # s1 is self.stream in Prefetcher.preload()"

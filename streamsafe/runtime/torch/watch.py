@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
-from streamsafe.order.fixes import COMMUNICATION
 from streamsafe.order.hazard import Conflict, Frame
+from streamsafe.order.lines import COMMUNICATION
 from streamsafe.order.memory import HOST, Region, Use
 from streamsafe.order.native.library import Library
 from streamsafe.order.native.tape import Tape

@@ -1,0 +1,90 @@
+"""The line of code that adds a missing edge: the one place that writes an :class:`Edge` in a library's words."""
+
+from __future__ import annotations
+
+from streamsafe.order.hazard import Edge, Missing, Named, quoted
+
+COMMUNICATION = "the communication stream"
+"""The name of a stream on which collectives do their work: the program has no object for it, only their works."""
+
+CURRENT = "the current stream"
+
+NULL = {"torch": "torch.cuda.default_stream()", "cupy": "cupy.cuda.Stream.null"}
+"""The legacy default stream, by library."""
+
+PER_THREAD = {"cupy": "cupy.cuda.Stream.ptds"}
+"""The per-thread default stream, where a library has an object for it."""
+
+_CURRENT = {"torch": "{}.cuda.current_stream()", "cupy": "{}.cuda.get_current_stream()"}
+_DEVICE = {"torch": "{}.cuda.synchronize()", "cupy": "{}.cuda.Device().synchronize()"}
+_WAIT = {"torch": "{target}.wait_stream({source})", "cupy": "{target}.wait_event({source}.record())"}
+
+
+def missing(source: str, target: str, edge: Edge) -> Missing:
+    """The missing edge between two timelines, by their names, as data and as a line of code."""
+    return Missing(source, target, line(edge), edge)
+
+
+def current(library: str, module: str) -> Named:
+    """The current stream, in a file in which the library is called ``module``."""
+    return Named(CURRENT, _CURRENT[library].format(module))
+
+
+def communicates(stream: str) -> bool:
+    """Whether the name of a stream is that of one of a process group."""
+    return stream.startswith(COMMUNICATION)
+
+
+def other_name(source: str, target: str) -> str:
+    """The name of ``source`` beside another timeline of that name: one variable may have named both in turn."""
+    return f"another {quoted(source)}" if source == target else source
+
+
+def code(edge: Edge) -> str:
+    """The line without its comment."""
+    return line(edge).partition("  # ")[0]
+
+
+def line(edge: Edge) -> str:
+    """One line of code. A stream that nothing names in the program gets a short name, which the comment explains."""
+    explained: dict[str, str] = {}
+    written = _written(edge, explained)
+    comment = [f"{short} is {name}" for name, short in explained.items()]
+    if edge.when == "released":
+        comment.append(f"after this use, before {edge.memory or 'the array'} is released")
+    elif edge.when == "current":
+        comment.append(f"before {edge.target.code} becomes current")
+    elif edge.kind == "wait" and communicates(edge.source.name):
+        ours = _stream(edge.target, explained) if not edge.in_source else ""
+        comment = [f"{short} is {name}" for name, short in explained.items()]
+        comment.append(
+            f"the collective's, where {ours} is current" if ours else "work is what the collective returned"
+        )
+    return f"{written}  # {', '.join(comment)}" if comment else written
+
+
+def _written(edge: Edge, explained: dict[str, str]) -> str:
+    source, target = edge.source, edge.target
+    if edge.kind == "device":
+        return _DEVICE[edge.library].format(edge.module or edge.library)
+    if edge.kind == "record":
+        memory = edge.memory if edge.memory and " " not in edge.memory else "tensor"
+        return f"{memory}.record_stream({_stream(source, explained)})"
+    if edge.kind == "synchronize":
+        if communicates(source.name):  # the wait of a work does not block the host
+            return "torch.cuda.synchronize()"
+        return f"{_stream(source, explained)}.synchronize()"
+    if communicates(source.name):
+        return "work.wait()"
+    here, there = (" here", " at the first access") if edge.in_source else ("", "")
+    if source.name == target.name or (source.code and source.code == target.code):
+        said = f"{source.name}{there}" if there else other_name(source.name, source.name)
+        first = explained.setdefault(said, f"s{len(explained) + 1}")
+    else:
+        first = _stream(source, explained, there)
+    return _WAIT[edge.library].format(source=first, target=_stream(target, explained, here))
+
+
+def _stream(stream: Named, explained: dict[str, str], where: str = "") -> str:
+    """A stream as code, or the short name that the comment explains."""
+    return stream.code or explained.setdefault(f"{stream.name}{where}", f"s{len(explained) + 1}")
