@@ -1,8 +1,4 @@
-"""The concrete engine: the checker's methods, one for each thing that happens, and the conflicts they find.
-
-Order is kept by :mod:`streamsafe.order.clocks` under the rules of :mod:`streamsafe.order.edges`, memory by
-:mod:`streamsafe.order.memory`, the lives of blocks by :mod:`streamsafe.order.pools`.
-"""
+"""The checker's methods, one for each thing that happens; :mod:`streamsafe.order.decide` is its inside."""
 
 from __future__ import annotations
 
@@ -11,17 +7,13 @@ from typing import Literal
 
 from streamsafe.order import edges
 from streamsafe.order.captures import Capture, CaptureMode, Graph, Subject
-from streamsafe.order.clocks import ENDLESS, ClockHolder, Event, Recorded, Timeline, obey, of_values
-from streamsafe.order.decide import FEW_CELLS, Engine, State, Veto
-from streamsafe.order.explain import Render
+from streamsafe.order.clocks import ENDLESS, Event, Timeline, obey
+from streamsafe.order.decide import FEW_CELLS, Engine, Epoch, State, Veto
 from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.memory import Block, Cell, Owner, Record, Space, Use
 from streamsafe.order.pools import hand_out, hand_out_again, take_back
 
 Kind = Literal["legacy", "blocking", "non-blocking", "per-thread"]
-
-Epoch = tuple[Timeline, int]
-"""A place on a timeline, for :meth:`Checker.passed`."""
 
 
 class Checker(Engine):
@@ -41,11 +33,6 @@ class Checker(Engine):
     """
 
     # -- streams and events ------------------------------------------------------------------------------------------
-
-    @property
-    def operations(self) -> int:
-        """How many operations, records, waits and synchronizes there were."""
-        return self._sequence
 
     def stream(
         self, key: Hashable, *, device: Space = 0, kind: Kind = "non-blocking", name: str = ""
@@ -98,10 +85,6 @@ class Checker(Engine):
         self._devices[timeline.device].add(line)
         line.learn(timeline.snapshot())
         timeline.learn((line.id, ENDLESS, {}))
-
-    def timeline(self, key: Hashable) -> Timeline:
-        """The queue registered under a key. Raises KeyError for an unknown one."""
-        return self._streams[key]
 
     def event(self, key: Hashable) -> None:
         """Register an event, unrecorded. Optional: an unknown event is unrecorded. A known one starts anew."""
@@ -397,7 +380,7 @@ class Checker(Engine):
     ) -> list[Conflict]:
         """The host reads or writes memory now. As :meth:`access`."""
         line = self._host_of(host)
-        if not self._threads and self._host_in_order(reads, writes):
+        if self.host_in_order(reads, writes):
             return []
         return self._access(line, line, reads, writes, operation, site, veto)
 
@@ -405,9 +388,8 @@ class Checker(Engine):
         """:meth:`host_access` in the usual case: with one host clock the host's accesses leave nothing to remember,
         and this one has no conflict. False: it is not that simple, and nothing was done.
         """
-        return not self._threads and self._host_in_order(reads, writes)
-
-    def _host_in_order(self, reads: Sequence[Use], writes: Sequence[Use]) -> bool:
+        if self._threads:
+            return False
         host = self._host
         sequence = self._sequence + 1
         mode: Mode = "reads"
@@ -550,10 +532,6 @@ class Checker(Engine):
         shadow = self._shadows[space]
         shadow.remove(shadow.inside(start, start + size))
 
-    def freed_blocks(self) -> list[Block]:
-        """What lies free in the pools, as far as it was handed out before. A question only."""
-        return [block for blocks in self._blocks.values() for block in blocks.freed()]
-
     # -- captures ----------------------------------------------------------------------------------------------------
 
     def capture_begin(
@@ -608,37 +586,6 @@ class Checker(Engine):
         self._captures.remove(capture)
         return capture.end()
 
-    def capturing(self, stream: Hashable) -> bool:
-        """Whether what is enqueued on the stream is captured."""
-        return self._streams[stream].capture is not None
-
-    def recorded(self, event: Hashable) -> bool:
-        """Whether the event holds a record, captured or not."""
-        cell = self._events.get(event)
-        return cell is not None and cell.record is not None
-
-    def captured(self, event: Hashable) -> bool:
-        """Whether the event's last record was captured."""
-        cell = self._events.get(event)
-        return cell is not None and cell.capture is not None
-
-    def waited(self, event: Hashable, host: Hashable = None) -> bool:
-        """Whether the host comes after the event's last record; false when it was never recorded."""
-        cell = self._events.get(event)
-        if cell is None or cell.record is None or cell.capture is not None:
-            return False
-        return self._host_of(host).knows(cell.record.source, cell.record.covered)
-
-    def epoch(self, stream: Hashable) -> Epoch:
-        """The place of the operation that was last enqueued on a stream. A question only."""
-        timeline = self._streams[stream]
-        return timeline, timeline.count
-
-    def passed(self, epoch: Epoch, host: Hashable = None) -> bool:
-        """Whether the host comes after a place on a stream: after all that was enqueued there up to it."""
-        timeline, count = epoch
-        return self._host_of(host).clock.get(timeline.id, 0) >= count
-
     def capture_violation(
         self, violation: str, stream: Hashable, *, operation: str, message: str = "", site: object = None
     ) -> Conflict:
@@ -660,8 +607,7 @@ class Checker(Engine):
     ) -> list[Conflict]:
         """A graph is launched: one operation that makes all its accesses (GC-08). As :meth:`access`."""
         timeline = self._streams[stream]
-        reads = [captured.use for captured in graph.accesses if captured.mode == "reads"]
-        writes = [captured.use for captured in graph.accesses if captured.mode == "writes"]
+        reads, writes = graph.uses("reads"), graph.uses("writes")
         if timeline.capture is not None:
             return self._capture(timeline, timeline.capture, reads, writes, operation, site)
         line = self._host_of(host)
@@ -694,47 +640,10 @@ class Checker(Engine):
                     conflicts.append(self._explain.latent(entry, block, low, high))
         return conflicts
 
-    # -- inside --------------------------------------------------------------------------------------------------
-
-    def _log(self, line: Timeline, event: Event, site: object) -> None:
-        last = event.record
-        whom = "an event" if last is None else last.source.name
-        line.log.append((whom, event, last, event.replaced, None, self._sequence, site))
-
-    def _log_stream(self, line: Timeline, source: Timeline, site: object) -> None:
-        now = self._sequence
-        present = of_values(Recorded, (source, source.count, now, None, source.last))
-        line.log.append((source.name, None, present, (), None, now, site))
-
-    def _log_device(self, line: Timeline, device: Space, site: object) -> None:
-        now = self._sequence
-        idle_since = max(stream.last for stream in self._devices[device].streams)
-        present = Recorded(self._devices[device].legacy, 0, now, None, idle_since)
-        line.log.append((f"device {device}", None, present, (), device, now, site))
-
-    def _forbidden(
-        self, subject: Subject, timeline: Timeline, host: Hashable, site: object
-    ) -> list[Conflict]:
-        """The violation, if a capture in progress forbids to wait for or query this."""
-        for capture in self._captures:
-            if capture.forbids(subject, host):
-                which = "device_wait" if subject == "device" else "stream_wait"
-                return [self._illegal(which, timeline, site, other=capture.origin)]
-        return []
-
-    def _holder(self, key: Hashable) -> ClockHolder:
-        line = self._hosts.get(key)
-        if line is not None:
-            return line
-        found = self._objects.get(key)
-        if found is None:
-            found = self._objects[key] = ClockHolder()
-        return found
-
 
 def _left_by_graph(cell: Cell) -> bool:
     """Whether a graph's launch wrote it last: its reader is looked at (GC-07)."""
     return cell.write is not None and cell.write.graph is not None
 
 
-__all__ = ["CaptureMode", "Checker", "Epoch", "Graph", "Kind", "Owner", "Render", "Veto"]
+__all__ = ["CaptureMode", "Checker", "Epoch", "Graph", "Kind", "Owner", "Veto"]

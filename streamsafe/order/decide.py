@@ -1,6 +1,8 @@
 """How the checker decides: an access against what the shadow memory remembers, under the clocks of the timelines.
 
-:class:`Engine` is the inside of :class:`streamsafe.order.checker.Checker`, which is its only user.
+Order is kept by :mod:`streamsafe.order.clocks` under the rules of :mod:`streamsafe.order.edges`, memory by
+:mod:`streamsafe.order.memory`, the lives of blocks by :mod:`streamsafe.order.pools`. :class:`Engine` is the inside of
+:class:`streamsafe.order.checker.Checker`, which is its only user.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from streamsafe.order import edges
-from streamsafe.order.captures import VIOLATIONS, Capture, Graph, message_of
-from streamsafe.order.clocks import Clock, ClockHolder, Devices, Event, Timeline, obey
+from streamsafe.order.captures import VIOLATIONS, Capture, Graph, Subject, message_of
+from streamsafe.order.clocks import Clock, ClockHolder, Devices, Event, Recorded, Timeline, obey, of_values
 from streamsafe.order.explain import Explainer, Naming, Render, no_name, no_stack
 from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.memory import (
@@ -35,6 +37,9 @@ Veto = Callable[[list[Conflict]], bool]
 
 State = tuple[Clock, int, bool]
 """What an operation changes of its timeline: clock, count, shown."""
+
+Epoch = tuple[Timeline, int]
+"""A place on a timeline, for :meth:`Engine.passed`."""
 
 Plan = list[tuple[Use, Mode, int, int, View | None, list[Cell]]]
 """What an operation does to memory: the use, what it does, where, and the cells that remember it."""
@@ -72,6 +77,54 @@ class Engine:
     def ask_for_names(self, calling: Callable[[Timeline], None]) -> None:
         """From now on ``calling`` is given each timeline whose name is about to be used: it may find a better one."""
         self._explain.calling = calling
+
+    # -- questions, which change nothing ------------------------------------------------------------------------------
+
+    @property
+    def operations(self) -> int:
+        """How many operations, records, waits and synchronizes there were."""
+        return self._sequence
+
+    def timeline(self, key: Hashable) -> Timeline:
+        """The queue registered under a key. Raises KeyError for an unknown one."""
+        return self._streams[key]
+
+    def freed_blocks(self) -> list[Block]:
+        """What lies free in the pools, as far as it was handed out before. A question only."""
+        return [block for blocks in self._blocks.values() for block in blocks.freed()]
+
+    def capturing(self, stream: Hashable) -> bool:
+        """Whether what is enqueued on the stream is captured."""
+        return self._streams[stream].capture is not None
+
+    def recorded(self, event: Hashable) -> bool:
+        """Whether the event holds a record, captured or not."""
+        cell = self._events.get(event)
+        return cell is not None and cell.record is not None
+
+    def captured(self, event: Hashable) -> bool:
+        """Whether the event's last record was captured."""
+        cell = self._events.get(event)
+        return cell is not None and cell.capture is not None
+
+    def waited(self, event: Hashable, host: Hashable = None) -> bool:
+        """Whether the host comes after the event's last record; false when it was never recorded."""
+        cell = self._events.get(event)
+        if cell is None or cell.record is None or cell.capture is not None:
+            return False
+        return self._host_of(host).knows(cell.record.source, cell.record.covered)
+
+    def epoch(self, stream: Hashable) -> Epoch:
+        """The place of the operation that was last enqueued on a stream. A question only."""
+        timeline = self._streams[stream]
+        return timeline, timeline.count
+
+    def passed(self, epoch: Epoch, host: Hashable = None) -> bool:
+        """Whether the host comes after a place on a stream: after all that was enqueued there up to it."""
+        timeline, count = epoch
+        return self._host_of(host).clock.get(timeline.id, 0) >= count
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
 
     def _host_of(self, host: Hashable) -> Timeline:
         if not self._threads:
@@ -414,6 +467,41 @@ class Engine:
         """How many accesses are kept, over all memory; for tests of boundedness."""
         shadows = self._shadows.values()
         return sum(sum(1 for _ in cell.history()) for shadow in shadows for cell in shadow.cells.values())
+
+    def _log(self, line: Timeline, event: Event, site: object) -> None:
+        last = event.record
+        whom = "an event" if last is None else last.source.name
+        line.log.append((whom, event, last, event.replaced, None, self._sequence, site))
+
+    def _log_stream(self, line: Timeline, source: Timeline, site: object) -> None:
+        now = self._sequence
+        present = of_values(Recorded, (source, source.count, now, None, source.last))
+        line.log.append((source.name, None, present, (), None, now, site))
+
+    def _log_device(self, line: Timeline, device: Space, site: object) -> None:
+        now = self._sequence
+        idle_since = max(stream.last for stream in self._devices[device].streams)
+        present = Recorded(self._devices[device].legacy, 0, now, None, idle_since)
+        line.log.append((f"device {device}", None, present, (), device, now, site))
+
+    def _forbidden(
+        self, subject: Subject, timeline: Timeline, host: Hashable, site: object
+    ) -> list[Conflict]:
+        """The violation, if a capture in progress forbids to wait for or query this."""
+        for capture in self._captures:
+            if capture.forbids(subject, host):
+                which = "device_wait" if subject == "device" else "stream_wait"
+                return [self._illegal(which, timeline, site, other=capture.origin)]
+        return []
+
+    def _holder(self, key: Hashable) -> ClockHolder:
+        line = self._hosts.get(key)
+        if line is not None:
+            return line
+        found = self._objects.get(key)
+        if found is None:
+            found = self._objects[key] = ClockHolder()
+        return found
 
 
 def _rank(pair: Found) -> tuple[Any, ...]:

@@ -99,6 +99,10 @@ class Graph(ClockHolder):
         self.records: list[Event] = []
         self.reported: set[Block] = set()
 
+    def uses(self, mode: Mode) -> list[Use]:
+        """What it reads, or writes, at each launch."""
+        return [captured.use for captured in self.accesses if captured.mode == mode]
+
 
 class Record:
     """One operation, shared by all memory it touched last.

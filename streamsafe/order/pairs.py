@@ -7,20 +7,24 @@ conflict, and keeps for each pair of lines how often it was ordered, how often i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streamsafe.order.captures import Graph
 from streamsafe.order.checker import Checker
 from streamsafe.order.clocks import Clock, Timeline
-from streamsafe.order.decide import Plan, State, Veto
-from streamsafe.order.hazard import Conflict, Frame, Mode
-from streamsafe.order.memory import Block, Found, Owner, Partial, Space, Use
+from streamsafe.order.decide import Plan
+from streamsafe.order.hazard import Frame, Mode
+from streamsafe.order.memory import Found, Partial, Space, Use
 from streamsafe.order.memory import Record as Accessed
 from streamsafe.order.operations import (
+    Allocate,
+    Free,
+    HostAccess,
     HostEdge,
     Operation,
     Record,
+    Replay,
     SynchronizeDevice,
     SynchronizeEvent,
     SynchronizeStream,
@@ -102,6 +106,12 @@ class PairTable(Checker):
 
     def feed(self, operation: Operation) -> None:
         """One operation of the trace happens."""
+        if isinstance(operation, Allocate):
+            self._handed_out(operation)
+        elif isinstance(operation, Free):
+            self._freed(operation)
+        elif isinstance(operation, (HostAccess, Replay)) and self._touches(operation):
+            return
         learner = self._learner(operation)
         before = learner.clock if learner is not None else None
         operation.apply(self, self._graphs_by_number)
@@ -142,53 +152,38 @@ class PairTable(Checker):
 
     # -- the checker, without assumed edges -------------------------------------------------------------------------
 
-    def access(
-        self,
-        stream: Hashable,
-        reads: Sequence[Use] = (),
-        writes: Sequence[Use] = (),
-        operation: str = "",
-        host: Hashable = None,
-        site: object = None,
-        veto: Veto | None = None,
-    ) -> list[Conflict]:
-        timeline = self._streams[stream]
+    def _touches(self, operation: HostAccess | Replay) -> bool:
+        """An access or a launch: its pairs are counted. False in a capture, where nothing happens yet."""
+        line = self._host_of(operation.host)
+        timeline = line if type(operation) is HostAccess else self._streams[operation.stream]  # type: ignore[union-attr]
         if timeline.capture is not None:
-            return super().access(stream, reads, writes, operation, host, site, veto)
-        line = self._host_of(host)
-        return self._access(timeline, line, reads, writes, operation, site, veto, trial=veto is not None)
+            return False
+        graph = self._graphs_by_number[operation.graph] if isinstance(operation, Replay) else None
+        self._now = operation.site
+        self.ran.update((frame.filename, frame.line) for frame in self._now)
+        self._line, self._launching, self._known = line, timeline is not line, timeline.clock
+        self._graph = graph
+        trial = graph is None and not operation.happened
+        reads: Sequence[Use] = ()
+        writes: Sequence[Use] = ()
+        if graph is not None:
+            reads, writes = graph.uses("reads"), graph.uses("writes")
+        elif isinstance(operation, HostAccess):
+            reads, writes = operation.reads, operation.writes
+        name = operation.arguments()["operation"]
+        self._access(timeline, line, reads, writes, name, self._now, None, trial=trial, graph=graph)
+        if not trial:
+            self._launched(timeline)
+        return True
 
-    def host_access(
-        self,
-        reads: Sequence[Use] = (),
-        writes: Sequence[Use] = (),
-        *,
-        operation: str,
-        host: Hashable = None,
-        site: object = None,
-        veto: Veto | None = None,
-    ) -> list[Conflict]:
-        line = self._host_of(host)
-        return self._access(line, line, reads, writes, operation, site, veto, trial=veto is not None)
-
-    def allocate(
-        self,
-        space: Space,
-        start: int,
-        size: int,
-        *,
-        stream: Hashable = None,
-        owner: Owner,
-        host: Hashable = None,
-        site: object = None,
-        name: str = "",
-        fresh: bool = False,
-    ) -> Block:
-        """A block is handed out: what its earlier owners did and is ordered is a pair with the allocation."""
-        line = self._host_of(host)
-        taker = line if stream is None else self._streams[stream]
-        self._now = site if isinstance(site, tuple) else ()
-        for entry in self._history(space, start, start + size) if self._now and not fresh else ():
+    def _handed_out(self, block: Allocate) -> None:
+        """What a block's earlier owners did and is ordered is a pair with its allocation."""
+        line = self._host_of(block.host)
+        taker = line if block.stream is None else self._streams[block.stream]
+        self._now = block.site
+        if not self._now or block.fresh:
+            return
+        for entry in self._history(block.space, block.start, block.start + block.size):
             record = entry.record
             first = record.timeline
             if not isinstance(record.site, tuple) or first.kind == "host":
@@ -199,49 +194,21 @@ class PairTable(Checker):
                 knowing = next((each for each in (taker, line) if each.knows(first, record.count)), None)
                 if knowing is not None:
                     self._count(record.site, True, self._why(knowing, first.id, record.count))
-        return super().allocate(
-            space, start, size, stream=stream, owner=owner, host=host, site=site, name=name, fresh=fresh
-        )
 
-    def free(self, space: Space, start: int, *, site: object = None) -> None:
-        """A block is freed: the streams that it was recorded on keep it until they are done."""
-        block = self._blocks[space].at(start)
-        self._now = site if isinstance(site, tuple) else ()
-        if block is not None and not block.freed and block.recorded and self._now:
-            for entry in self._history(space, block.start, block.stop):
-                record = entry.record
-                covering = [each for each in block.recorded if each.knows(record.timeline, record.count)]
-                if covering and isinstance(record.site, tuple) and record.timeline is not block.timeline:
-                    self._count(record.site, True, RECORDED)
-        super().free(space, start, site=site)
+    def _freed(self, operation: Free) -> None:
+        """The streams that a block was recorded on keep it until they are done."""
+        block = self._blocks[operation.space].at(operation.start)
+        self._now = operation.site
+        if block is None or block.freed or not block.recorded or not self._now:
+            return
+        for entry in self._history(operation.space, block.start, block.stop):
+            record = entry.record
+            covering = [each for each in block.recorded if each.knows(record.timeline, record.count)]
+            if covering and isinstance(record.site, tuple) and record.timeline is not block.timeline:
+                self._count(record.site, True, RECORDED)
 
     def _history(self, space: Space, start: int, stop: int) -> list[Partial]:
         return [entry for cell in self._shadows[space].overlapping(start, stop) for entry in cell.history()]
-
-    def _access(
-        self,
-        timeline: Timeline,
-        line: Timeline,
-        reads: Sequence[Use],
-        writes: Sequence[Use],
-        operation: str,
-        site: object,
-        veto: Veto | None,
-        before: State | None = None,
-        *,
-        trial: bool = False,
-        graph: Graph | None = None,
-    ) -> list[Conflict]:
-        self._now = site if isinstance(site, tuple) else ()
-        self.ran.update((frame.filename, frame.line) for frame in self._now)
-        self._line, self._launching, self._known = line, timeline is not line, timeline.clock
-        self._graph = graph
-        conflicts = super()._access(
-            timeline, line, reads, writes, operation, site, None, before, trial=trial, graph=graph
-        )
-        if not trial:
-            self._launched(timeline)
-        return conflicts
 
     def _launched(self, timeline: Timeline) -> None:
         """Keep what the launch of the present operation taught its timeline."""

@@ -1,5 +1,5 @@
 // The core as C functions, for streamsafe/order/native/checker.py. Each takes the core's lock. A timeline is its id, the host 0;
-// events, threads and whatever else has a clock are keys of the caller's, above 1. A function that may find conflicts returns whether
+// events, threads and other carriers are keys of the caller's, above 1. A function that may find conflicts returns whether
 // it found none; `ss_reports` has them.
 #pragma once
 #include <cstring>

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamsafe.order.captures import CaptureMode, Graph
 from streamsafe.order.checker import Checker, Epoch, Kind
@@ -14,9 +15,10 @@ from streamsafe.order.decide import Veto
 from streamsafe.order.explain import Naming, Render, no_better_name, no_name, no_stack
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import HOST, Block, Owner, Region, Space, Use
-from streamsafe.order.native.library import Library, answer, integers, keys
+from streamsafe.order.native.library import Library, answer, columns_of, integers, keys
 from streamsafe.order.native.reports import KINDS, OWNERS, Reader
 from streamsafe.order.native.spaces import number, space_of
+from streamsafe.order.operations import OPERATIONS
 
 OURS = 1 << 31
 """Ids of names and sites that this side gave, not a front end in C++."""
@@ -53,7 +55,24 @@ class _Keys:
         return self._keys.get(number, number or None)
 
 
-class NativeChecker(Checker):
+if TYPE_CHECKING:
+    Interface = Checker  # its signatures, which the methods below are held to
+else:
+    Interface = object  # and nothing of its state: the core has its own
+
+
+def _as_it_is(name: str) -> Any:
+    """The method that hands an operation to the core: its fields as the integers of the operations' table."""
+    fields_ = [each.name for each in fields(OPERATIONS[name])]
+
+    def method(self: NativeChecker, *given: Any, **named: Any) -> list[Conflict]:
+        done = self._call(name, dict(zip(fields_, given, strict=False), **named))
+        return self._found() if done == 0 else []
+
+    return method
+
+
+class NativeChecker(Interface):
     """:class:`streamsafe.order.checker.Checker` with the same methods and conflicts, in C++.
 
     Args:
@@ -71,7 +90,6 @@ class NativeChecker(Checker):
         render: Render = no_stack,
         naming: Naming = no_name,
     ) -> None:
-        # not the parent's state: the core has its own, and a session begins with this
         self._threads = threads
         self._host = _HOST
         self._library = library
@@ -196,80 +214,19 @@ class NativeChecker(Checker):
         self, stream: Hashable, function: Hashable, *, host: Hashable = None, site: object = None
     ) -> None:
         line = self._line_ids[stream]
-        made = self._library.host_function(self._core, line, self._thread(host))
+        made = self._call("host_function", {"stream": stream, "host": host})
         self._line_ids[function] = made
         self._line_names[made] = self.line_name(line)
 
-    def event(self, key: Hashable) -> None:
-        self._library.event(self._core, self._key(key))
-
-    def destroy_event(self, key: Hashable) -> None:
-        self._library.destroy_event(self._core, self._key(key))
-
-    def record(
-        self,
-        event: Hashable,
-        stream: Hashable,
-        *,
-        host: Hashable = None,
-        site: object = None,
-        external: bool = False,
-    ) -> list[Conflict]:
-        line = self._line_ids[stream]
-        self._library.record(
-            self._core, self._key(event), line, self._thread(host), self._site(site), int(external)
-        )
-        return []
-
-    def wait(
-        self,
-        stream: Hashable,
-        event: Hashable,
-        *,
-        host: Hashable = None,
-        site: object = None,
-        external: bool = False,
-        implicit: bool = False,
-    ) -> list[Conflict]:
-        done = self._library.wait(
-            self._core,
-            self._line_ids[stream],
-            self._key(event),
-            self._thread(host),
-            self._site(site),
-            int(external),
-            int(implicit),
-        )
-        return [] if done else self._found()
-
-    def synchronize_stream(
-        self, stream: Hashable, host: Hashable = None, *, site: object = None
-    ) -> list[Conflict]:
-        line = self._line_ids[stream]
-        done = self._library.synchronize_stream(self._core, line, self._thread(host), self._site(site))
-        return [] if done else self._found()
-
-    def synchronize_event(
-        self, event: Hashable, host: Hashable = None, *, site: object = None
-    ) -> list[Conflict]:
-        done = self._library.synchronize_event(
-            self._core, self._key(event), self._thread(host), self._site(site)
-        )
-        return [] if done else self._found()
-
-    def synchronize_device(
-        self, device: Space, host: Hashable = None, *, site: object = None
-    ) -> list[Conflict]:
-        done = self._library.synchronize_device(
-            self._core, number(device), self._thread(host), self._site(site)
-        )
-        return [] if done else self._found()
-
-    def host_edge(self, source: Hashable, target: Hashable) -> None:
-        self._library.host_edge(self._core, self._thread(source), self._thread(target))
-
-    def forget_carrier(self, carrier: Hashable) -> None:
-        self._library.forget_carrier(self._core, self._thread(carrier))
+    event = _as_it_is("event")
+    destroy_event = _as_it_is("destroy_event")
+    record = _as_it_is("record")
+    wait = _as_it_is("wait")
+    synchronize_stream = completed_stream = _as_it_is("synchronize_stream")
+    synchronize_event = completed_event = _as_it_is("synchronize_event")
+    synchronize_device = _as_it_is("synchronize_device")
+    host_edge = _as_it_is("host_edge")
+    forget_carrier = _as_it_is("forget_carrier")
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
@@ -325,37 +282,14 @@ class NativeChecker(Checker):
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
-    def allocate(
-        self,
-        space: Space,
-        start: int,
-        size: int,
-        *,
-        stream: Hashable = None,
-        owner: Owner,
-        host: Hashable = None,
-        site: object = None,
-        name: str = "",
-        fresh: bool = False,
-    ) -> Block:
-        line = 0 if stream is None else self._line_ids[stream]
+    def allocate(self, space: Space, start: int, size: int, *, owner: Owner, **given: Any) -> Block:
+        name, site = given.get("name", ""), given.get("site")
         block = Block(space, start, start + size, owner, _HOST, name, site)
         if size <= 0:
             block.ended = True
             return block
         named = self._memory(Use(Region(space, start, start + size), name)) if name else 0
-        self._library.allocate(
-            self._core,
-            number(space),
-            start,
-            size,
-            line,
-            OWNERS.index(owner),
-            self._site(site),
-            named,
-            int(fresh),
-            self._thread(host),
-        )
+        self._call("allocate", dict(given, space=space, start=start, size=size, owner=owner, name=named))
         before = self._handed.get((space, start))
         if before is not None:
             before.replaced()
@@ -369,14 +303,13 @@ class NativeChecker(Checker):
         block = self._handed.pop((space, start), None)
         if block is not None:
             block.ended = True
-        self._library.free(self._core, number(space), start, self._site(site))
+        self._call("free", {"space": space, "start": start, "site": site})
 
     def record_stream(self, start: int, stream: Hashable, *, space: Space | None = None) -> None:
         where = self._spaces[stream] if space is None else space
-        self._library.record_stream(self._core, number(where), start, self._line_ids[stream])
+        self._call("record_stream", {"space": where, "start": start, "stream": stream})
 
-    def release_block(self, space: Space, start: int, size: int) -> None:
-        self._library.release_block(self._core, number(space), start, size)
+    release_block = _as_it_is("release_block")
 
     def freed_blocks(self) -> list[Block]:
         self._free_abandoned()
@@ -405,21 +338,16 @@ class NativeChecker(Checker):
         host: Hashable = None,
         site: object = None,
     ) -> list[Conflict]:
-        done = self._library.capture_begin(
-            self._core,
-            self._line_ids[stream],
-            _MODES[mode],
-            int(private_pool or pool is not None),
-            self._thread(host),
-            self._site(site),
-        )
+        private = private_pool or pool is not None
+        given = {"stream": stream, "mode": mode, "private_pool": private, "host": host, "site": site}
+        done = self._call("capture_begin", given)
         return [] if done else self._found()
 
     def manage_graph(self) -> None:
         self._library.manage_graph(self._core)
 
     def capture_end(self, stream: Hashable, *, host: Hashable = None, site: object = None) -> Graph:
-        key = self._library.capture_end(self._core, self._line_ids[stream], self._site(site))
+        key = self._call("capture_end", {"stream": stream, "site": site})
         graph = self.reader.graph(key)
         graph.conflicts = self._found(graph=key)
         return graph
@@ -465,19 +393,13 @@ class NativeChecker(Checker):
         veto: Veto | None = None,
     ) -> list[Conflict]:
         self._free_abandoned()
-        arguments = (
-            self._core,
-            graph.key,
-            self._line_ids[stream],
-            self._operation(operation),
-            self._site(site),
-            self._thread(host),
-        )
-        if self._library.replay(*arguments, 0):
+        given: dict[str, Any] = {"graph": graph.key, "stream": stream, "operation": operation}
+        given.update(site=site, host=host)
+        if self._call("replay", given):
             return []
         conflicts = self._found()
         if veto is None or not veto(conflicts):
-            self._library.replay(*arguments, 1)
+            self._call("replay", given | {"force": True})
         return conflicts
 
     def finish(self) -> list[Conflict]:
@@ -488,6 +410,11 @@ class NativeChecker(Checker):
     def remembered(self) -> int:
         """How many cells there are."""
         return int(self._library.size(self._core, 0))
+
+    def _call(self, name: str, given: Mapping[str, Any]) -> Any:
+        """Hand an operation to the core."""
+        integers_ = (_INTEGERS[column](self, given.get(column)) for column in columns_of(name))
+        return getattr(self._library, name)(self._core, *integers_)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -570,3 +497,20 @@ class NativeChecker(Checker):
             found = self._memory_ids[use] = OURS + len(self._memories)
             self._memories.append(use)
         return found
+
+
+_INTEGERS: dict[str, Callable[[NativeChecker, Any], int]] = {
+    "stream": lambda self, key: 0 if key is None else self._line_ids[key],
+    **dict.fromkeys(("event", "key"), lambda self, key: self._key(key)),
+    **dict.fromkeys(("host", "source", "target", "carrier"), lambda self, key: self._thread(key)),
+    **dict.fromkeys(("space", "device"), lambda _, space: number(space)),
+    "site": lambda self, site: self._site(site),
+    "operation": lambda self, name: self._operation(name),
+    "mode": lambda _, mode: _MODES[mode],
+    "owner": lambda _, owner: OWNERS.index(owner),
+    **dict.fromkeys(("start", "size", "graph", "name"), lambda _, given: int(given)),
+    **dict.fromkeys(
+        ("external", "implicit", "fresh", "private_pool", "force"), lambda _, given: int(bool(given))
+    ),
+}
+"""A field of an operation as the core's integer, by its column in the operations' table."""

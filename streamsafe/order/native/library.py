@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from streamsafe.order.operations import TAPE
 
 _INT, _ID, _KEY, _LONG, _POINTER = (
     ctypes.c_int,
@@ -15,31 +17,53 @@ _INT, _ID, _KEY, _LONG, _POINTER = (
 )
 _LONGS = ctypes.POINTER(_LONG)
 
+_COLUMNS: dict[str, Any] = {
+    **dict.fromkeys(("stream", "site", "operation", "graph", "name"), _ID),
+    **dict.fromkeys(("key", "event", "host", "source", "target", "carrier", "start", "size"), _KEY),
+    **dict.fromkeys(("device", "space", "kind", "owner", "mode"), _INT),
+    **dict.fromkeys(("external", "implicit", "fresh", "private_pool", "force"), _INT),
+}
+"""The type of each column of :data:`streamsafe.order.operations.TAPE`."""
+
+_GIVES: dict[str, tuple[Any, str]] = {
+    "stream": (_ID, "key"),
+    "host_function": (_ID, "function"),
+    "capture_begin": (_INT, "graph"),
+    "capture_end": (_ID, ""),
+    **dict.fromkeys(
+        ("wait", "synchronize_stream", "synchronize_event", "synchronize_device", "replay"), (_INT, "")
+    ),
+}
+"""What the function of an operation returns, and the column that it does not take for that."""
+
+_TAKES = {
+    "allocate": "space start size stream owner site name fresh host",
+    "replay": f"{TAPE['replay']} force",
+}
+"""Functions that take more than the columns: what is made there; whether it happens although it conflicts."""
+
+
+def columns_of(operation: str) -> list[str]:
+    """The columns of an operation that its function takes, in their order."""
+    given = _GIVES.get(operation, (None, ""))[1]
+    return [column for column in _TAKES.get(operation, TAPE[operation]).split() if column != given]
+
+
+def _of_operations() -> Iterator[tuple[str, tuple[Any, tuple[Any, ...]]]]:
+    for name in TAPE:
+        if name not in ("access", "gradient"):
+            result = _GIVES.get(name, (None, ""))[0]
+            columns = (_COLUMNS[column] for column in columns_of(name))
+            yield name, (result, (_POINTER, *columns))
+
+
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    **dict(_of_operations()),
     "new": (_POINTER, (_INT,)),
     "delete": (None, (_POINTER,)),
-    "stream": (_ID, (_POINTER, _INT, _INT)),
-    "destroy_stream": (None, (_POINTER, _ID)),
-    "host_function": (_ID, (_POINTER, _ID, _KEY)),
-    "event": (None, (_POINTER, _KEY)),
-    "destroy_event": (None, (_POINTER, _KEY)),
-    "record": (None, (_POINTER, _KEY, _ID, _KEY, _ID, _INT)),
-    "wait": (_INT, (_POINTER, _ID, _KEY, _KEY, _ID, _INT, _INT)),
-    "synchronize_stream": (_INT, (_POINTER, _ID, _KEY, _ID)),
-    "synchronize_event": (_INT, (_POINTER, _KEY, _KEY, _ID)),
-    "synchronize_device": (_INT, (_POINTER, _INT, _KEY, _ID)),
-    "host_edge": (None, (_POINTER, _KEY, _KEY)),
-    "forget_carrier": (None, (_POINTER, _KEY)),
     "access": (_INT, (_POINTER, _ID, _LONGS, _LONG, _ID, _ID, _KEY, _INT)),
-    "allocate": (None, (_POINTER, _INT, _KEY, _KEY, _ID, _INT, _ID, _ID, _INT, _KEY)),
-    "free": (None, (_POINTER, _INT, _KEY, _ID)),
-    "record_stream": (None, (_POINTER, _INT, _KEY, _ID)),
-    "release_block": (None, (_POINTER, _INT, _KEY, _KEY)),
     "freed_blocks": (_LONG, (_POINTER, _LONGS, _LONG)),
-    "capture_begin": (_INT, (_POINTER, _ID, _INT, _INT, _KEY, _ID)),
     "manage_graph": (None, (_POINTER,)),
-    "capture_end": (_ID, (_POINTER, _ID, _ID)),
-    "replay": (_INT, (_POINTER, _ID, _ID, _ID, _ID, _KEY, _INT)),
     "capturing": (_INT, (_POINTER, _ID)),
     "recorded": (_INT, (_POINTER, _KEY)),
     "captured": (_INT, (_POINTER, _KEY)),
@@ -54,6 +78,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "take_tape": (_LONG, (_POINTER, _LONGS, _LONG)),
     "size": (_LONG, (_POINTER, _INT)),
 }
+"""The functions by name: their result and their arguments. Those of operations follow from the operations' table."""
 
 
 class Library:

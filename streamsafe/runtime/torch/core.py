@@ -69,24 +69,11 @@ class TorchChecker(NativeChecker):
         else:
             super().destroy_stream(key)
 
-    def allocate(
-        self,
-        space: Space,
-        start: int,
-        size: int,
-        *,
-        stream: Hashable = None,
-        owner: Owner,
-        host: Hashable = None,
-        site: object = None,
-        name: str = "",
-        fresh: bool = False,
-    ) -> Block:
+    def allocate(self, space: Space, start: int, size: int, *, owner: Owner, **given: Any) -> Block:
         if owner == "cupy" and self._is_torch_block(space, start):  # CuPy's allocator is one that asks torch
+            name, site = given.get("name", ""), given.get("site")
             return Block(space, start, start + size, "torch", self._host, name, site)
-        return super().allocate(
-            space, start, size, stream=stream, owner=owner, host=host, site=site, name=name, fresh=fresh
-        )
+        return super().allocate(space, start, size, owner=owner, **given)
 
     def free(self, space: Space, start: int, *, site: object = None) -> None:
         if (space, start) in self._handed or not self._is_torch_block(space, start):
