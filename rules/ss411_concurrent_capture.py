@@ -76,8 +76,8 @@ def capture(x):
 """
 
     def message(self, conflict: Conflict) -> str:
-        deeds = statement(conflict.second)
-        return f"{deeds} while another capture is active or another thread uses CUDA, which can break the capture"
+        what = statement(conflict.second)
+        return f"{what} while another capture is active or another thread uses CUDA, which can break the capture"
 
     def help(self, conflict: Conflict) -> str:
         return (

@@ -1,4 +1,4 @@
-"""What library calls mean, as data: canonical names, and the verb of each call.
+"""What library calls mean, as data: canonical names, and the effect of each call.
 
 The models of the check (`streamsafe/check/models`) read them.
 

@@ -128,9 +128,9 @@ def _recorded(name: str, operation: type[Operation]) -> Callable[..., Any]:
     return method
 
 
-for _verb, _operation in OPERATIONS.items():
+for _name, _operation in OPERATIONS.items():
     if _operation is not Mark:
-        setattr(Recorder, _verb, _recorded(_verb, _operation))
+        setattr(Recorder, _name, _recorded(_name, _operation))
 
 
 def read(lines: Iterable[str]) -> tuple[dict[str, Any], Iterator[Operation]]:

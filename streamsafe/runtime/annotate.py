@@ -107,7 +107,7 @@ class Annotate:
     def release(self, key: Hashable, stream: Stream = None) -> None:
         """What a stream has been given so far is done when the other side has passed :meth:`acquire` of the same key.
 
-        As an event that is recorded: a kernel on the stream sets a flag in memory as its last deed.
+        As an event that is recorded: a kernel on the stream sets a flag in memory as the last thing it does.
 
         Args:
             key: any hashable object that both sides have; kept until the session ends.

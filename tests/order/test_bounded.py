@@ -67,6 +67,7 @@ def short_lived_streams(c: Checker, n: int) -> None:
     c.access("side", ARRAYS[:1], ARRAYS[1:2], operation="step")
     c.record("f", "side")
     c.wait(0, "f")
+    c.access(0, ARRAYS[1:2], operation="use")
     c.destroy_stream("side")
     if n % 1000 == 0:
         c.synchronize_device(0)
@@ -112,7 +113,21 @@ def test_clocks_forget_streams_that_are_gone() -> None:
     c._sweep()
     assert len(c.timeline(0).clock) <= 6
     assert len(c.timeline(0).served) <= 6
+    assert all(len(event.clock) <= 6 for event in c._events.values())
     assert len(c._gone) == 0
+
+
+def test_a_stream_that_is_gone_is_known_while_its_work_is_remembered() -> None:
+    c = checker()
+    c.stream("side")
+    c.access("side", [], ARRAYS[:1], operation="fill")
+    c.record("e", "side")
+    c.wait(0, "e")
+    c.destroy_stream("side")
+    c._sweep()
+    assert c.access(0, ARRAYS[:1], operation="use") == []
+    (missed,) = c.access(1, ARRAYS[:1], operation="early")
+    assert missed.first is not None and missed.first.operation == "fill"
 
 
 @pytest.mark.parametrize(("parts", "kept"), [(FEW_CELLS, FEW_CELLS), (FEW_CELLS + 1, 1)])
@@ -125,6 +140,20 @@ def test_parts_of_an_array_become_one_again_when_they_are_many(parts: int, kept:
     assert c.remembered() == kept
     c.access(0, [], [Use(Region(0, 0, parts * 64))], operation="whole again")
     assert c.remembered() == kept
+
+
+@pytest.mark.parametrize("sure", [True, False])
+def test_neighbours_of_unlike_certainty_stay_apart(sure: bool) -> None:
+    """One epoch, side by side: what is only possible for one column is not for the other."""
+    c = checker()
+    c.allocate(0, 4096, 4096, stream=0, owner="cupy")
+    first, second = (
+        Use(Region(0, 4096 + at, 4096 + at + 15 * 256 + 4, (16, 1), (256, 4), 4)) for at in (0, 4)
+    )
+    c.access(0, [], [first._replace(certain=sure), second._replace(certain=not sure)], operation="kernel")
+    for stream, column, certain in ((1, first, sure), (2, second, not sure)):
+        (found,) = c.access(stream, [column], operation="read")
+        assert found.confidence == ("certain" if certain else "possible")
 
 
 @pytest.mark.parametrize("columns", [1, 3])
