@@ -77,7 +77,9 @@ def capture(x):
 
     def message(self, conflict: Conflict) -> str:
         what = statement(conflict.second)
-        return f"{what} while another capture is active or another thread uses CUDA, which can break the capture"
+        return (
+            f"{what} while another capture is active or another thread uses CUDA, which can break the capture"
+        )
 
     def help(self, conflict: Conflict) -> str:
         return (

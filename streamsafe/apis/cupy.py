@@ -81,11 +81,12 @@ WRITES: tuple[Call, ...] = (
     ),
     *each(
         "cupy",
-        "copyto put putmask place fill_diagonal at scatter_add scatter_max scatter_min put_along_axis shuffle",
+        "copyto put putmask fill_diagonal at scatter_add scatter_max scatter_min put_along_axis shuffle",
         reads="*",
         writes="0",
         row="CS-28",
     ),
+    Call("cupy.place", reads="*", writes="0", waits=CURRENT, row="CS-26"),
 )
 """Change their first argument, which is number 0, in place."""
 

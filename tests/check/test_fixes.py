@@ -561,3 +561,33 @@ def test_an_output_that_is_used_after_the_next_replay(tmp_path: Path, body: str,
         .stdout
     )
     assert json.loads(found) == []
+
+
+def test_a_distributed_module_runs_eleven_times_before_its_capture(tmp_path: Path) -> None:
+    path = tmp_path / "m.py"
+    path.write_text(
+        """\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+
+def step(x):
+    model = DistributedDataParallel(torch.nn.Linear(8, 8).cuda())
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            model(x).sum().backward()
+    torch.cuda.current_stream().wait_stream(side)
+    g = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(g):
+        model(x).sum().backward()
+    g.replay()
+    return model
+""",
+        encoding="utf-8",
+    )
+    options = ["check", "--isolated", "--no-cache", "--fix", "--unsafe-fixes", str(path)]
+    result = CliRunner().invoke(main, options)
+    assert result.exit_code == 0, result.output
+    assert path.read_text(encoding="utf-8").count("for _ in range(11):") == 1

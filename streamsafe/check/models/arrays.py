@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from streamsafe.apis import names as apis
+from streamsafe.apis import table
+from streamsafe.apis.effects import CURRENT
 
 from ..program import Block
 from ..values import Ctx, Sym, Tensor, V
@@ -46,7 +48,13 @@ def cupy_function(lib: Modules, c: Call) -> V:
     a = c.first
     if isinstance(a, Sym) and a.block is None and a.hint not in ("index", "host", "getter"):
         lib.tensor(a).block.lib = "cupy"  # it takes no other arrays
-    return lib.compute(c.values("out"), n, last, "cupy", write=w, fresh=not w)
+    row = table.find(c.name)
+    if row is not None and row.writes == "0" and c.args:
+        w = lib.tensors_in(c.args[0])
+    out = lib.compute(c.values("out"), n, last, "cupy", write=w, fresh=not w)
+    if row is not None and row.waits == CURRENT:  # CS-26: the size of the result is a value of the device
+        lib.sync_host(lib.cur("cupy"), n, f"cupy.{last}()")
+    return out
 
 
 def cupy_array(lib: Modules, c: Call) -> V | None:
