@@ -66,7 +66,7 @@ class Conditions:
             if isinstance(got, bool):
                 return got
             negated, key = got
-            return self.m.decide(key, default != negated, flip) != negated
+            return self.m.decide(key, default != negated, flip, node) != negated
         return self.truthy(self.m.eval(node), default, flip, node)
 
     def truthy(self, v: V, default: bool, flip: bool, node: ast.AST | None = None) -> bool:
@@ -80,11 +80,11 @@ class Conditions:
             return True
         if isinstance(v, Tensor):
             self.m.library.host_value(v, node, "if")
-            return self.m.decide(("truth", self.m.key(v), len(self.m.decisions)), default, flip)
+            return self.m.decide(("truth", self.m.key(v), len(self.m.decisions)), default, flip, node)
         if isinstance(v, Sym) and v.vn in self.m.aliases:
             neg, key = self.m.aliases[v.vn]
-            return self.m.decide(key, default != neg, flip) != neg
-        return self.m.decide(("truth", self.m.key(v)), default, flip)
+            return self.m.decide(key, default != neg, flip, node) != neg
+        return self.m.decide(("truth", self.m.key(v)), default, flip, node)
 
     def compare(self, op: ast.cmpop, a: V, b: V) -> bool | tuple[bool, Key]:
         """How a comparison comes out, or (negated, key) of what has to be decided."""

@@ -87,9 +87,16 @@ class Expressions:
             self.m.globals[k] = self.m.sym(self.m.vn(("global", k)), id_)
             v = self._assigned(m, id_) or self.m.sym(self.m.vn(("global", k)), id_)
         else:
-            v = Lib("builtins." + id_) if id_ in _BUILTINS else self.m.sym(self.m.vn(("global", k)), id_)
+            v = Lib("builtins." + id_) if id_ in _BUILTINS else self._starred(m, id_)
         self.m.globals[k] = v
         return v
+
+    def _starred(self, m: Module, id_: str) -> V:
+        """A name that the file does not bind itself: it may be imported with all names of a module."""
+        found = self.m.project.starred(m, id_)
+        if isinstance(found, Function):
+            return Func(found)
+        return Cls(found) if found is not None else self.m.sym(self.m.vn(("global", (m.path, id_))), id_)
 
     def _assigned(self, m: Module, id_: str) -> V | None:
         """What the assignment of a module-level name makes; None where that is not followed, or others set it."""

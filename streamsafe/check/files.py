@@ -414,14 +414,20 @@ def _only_parsed(task: Task) -> tuple[str, int, int] | None:
 
 
 def _reported(planned: Plan, found: Iterable[Checked]) -> list[Checked]:
-    """What is shown in the named files: each conflict once, as sure as it is best seen."""
+    """What concerns the named files: each conflict once, as sure as it is best seen.
+
+    Where the second access lies in another file, such as that of a function that a named one calls, the conflict is
+    its first access' file's.
+    """
     own: dict[str, list[Conflict]] = {}
     by_path = {each.path: each for each in found}
     for each in by_path.values():
         for conflict in each.conflicts:
-            place = conflict.shown_at
-            if place is not None and place.filename in planned.looked:
-                own.setdefault(place.filename, []).append(conflict)
+            first = conflict.first
+            for place in (conflict.shown_at, first.span if first is not None else None):
+                if place is not None and place.filename in planned.looked:
+                    own.setdefault(place.filename, []).append(conflict)
+                    break
     if own:
         from streamsafe.check.check import distinct
 

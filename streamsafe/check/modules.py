@@ -146,9 +146,22 @@ class Project:
                 found = m.classes.get(last) or m.functions.get(last)
                 if found is None and last in m.imports and m.imports[last] != name:
                     found = self.lookup(m.imports[last], path, depth + 1)
+                elif found is None and last not in m.globals:
+                    found = self.starred(m, last, depth)
         else:
             owner = self.lookup(module, near, depth + 1) if "." in module else None
             if isinstance(owner, Class):
                 found = owner.method(last)
         self._found[key] = found
         return found
+
+    def starred(self, m: Module, name: str, depth: int = 0) -> Class | Function | None:
+        """A class or function that a file imports with all names of a module.
+
+        Args:
+            depth: how many re-exports were followed.
+        """
+        if name.startswith("_"):
+            return None
+        found = (self.lookup(f"{star}.{name}", m.path, depth + 1) for star in m.stars)
+        return next((each for each in found if each is not None), None)

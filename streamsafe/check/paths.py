@@ -25,13 +25,15 @@ _RELEASES = ("SS201", "SS202")
 _WAITS = ("wait_stream", "wait_event")
 
 Key = tuple[str, str, int, int]
+Outcome = tuple[object, bool]
+"""A condition of the source, and how it comes out."""
 
 
 class Found:
     """What the paths of a file have shown.
 
     Attributes:
-        hazards: by code and place: with the fewest assumptions.
+        hazards: by code and place: with the fewest assumptions. ranks: by which of two is kept, the smaller one.
         paths, cut, steps: how many paths were run, how many were cut short, and how many statements they had.
         firsts: by finding: where else is what is unordered with its second part.
         waiters: where streams were made that wait somewhere.
@@ -40,6 +42,7 @@ class Found:
 
     def __init__(self) -> None:
         self.hazards: dict[Key, tuple[Hazard, tuple[str, ...]]] = {}
+        self.ranks: dict[Key, tuple[int, bool]] = {}
         self.paths = self.cut = self.steps = 0
         self.entered: set[Function] = set()
         self.firsts: dict[Key, dict[ast.AST, Site]] = {}
@@ -83,29 +86,39 @@ class Found:
                 self.hazards.pop(other, None)
                 h.further += 1
 
-    def add(self, h: Hazard, assumed: tuple[str, ...]) -> None:
+    def add(self, h: Hazard, assumed: tuple[str, ...], turned: bool = False) -> None:
         """Keep a hazard, unless it is known with fewer assumptions.
+
+        Of two with as many, a wait that does not cover the access counts for less where a decision was turned round:
+        it is one of another call then.
 
         Args:
             assumed: what is assumed beside the assumptions of the hazard itself.
+            turned: whether a decision of the path was turned round.
         """
         key = _place(h)
         assumptions = tuple(sorted({*h.assumptions, *assumed}))
         if h.first is not None and h.first.site is not None and len(assumptions) < 2:
             self.firsts.setdefault(key, {})[h.first.site[1]] = h.first.site
         known = self.hazards.get(key)
-        if known is None or len(assumptions) < len(known[1]):
-            self.hazards[key] = (h, assumptions)
+        rank = (len(assumptions), turned and h.code == "SS103")
+        if known is None or rank < self.ranks[key]:
+            self.hazards[key], self.ranks[key] = (h, assumptions), rank
 
 
 class Exploration:
     """The paths of one entry: its first one, then those with decisions of it turned round.
 
-    Those come first that turn a condition which guards a wait: where nobody waits is what is looked for.
+    Those come first that turn a condition which guards a wait: where nobody waits is what is looked for. Every second
+    path turns a condition, if there is one, that has not yet come out that way anywhere.
 
     Args:
         start: given a machine, runs the entry.
         paths: how many at most.
+
+    Attributes:
+        todo: what to turn, and which condition that turns which way.
+        asked: the conditions that paths have come to. came: how they have come out.
     """
 
     def __init__(
@@ -113,7 +126,8 @@ class Exploration:
     ) -> None:
         self.project, self.start, self.found, self.paths = project, start, found, paths
         self.steps = self.budget = 0
-        self.todo: list[dict[int, bool]] = [{}]
+        self.todo: list[tuple[dict[int, bool], Outcome | None]] = [({}, None)]
+        self.came: set[Outcome] = set()
         self.seen: set[tuple[object, ...]] = set()
         self.asked: set[object] = set()
 
@@ -126,10 +140,11 @@ class Exploration:
         found = self.found
         if not self.todo or self.paths <= 0 or found.steps >= MAX_FILE_STEPS or self.steps > self.budget:
             return False
-        flips = self.todo.pop(0)
         self.paths -= 1
+        flips, _ = self.todo.pop(self._fresh() if self.paths % 2 else 0)
         m = _run(self.project, self.start, flips, found)
         self.steps += m.steps
+        self.came.update((place, value) for place, (_, value) in zip(m.path.places, m.decisions, strict=True))
         if not flips:
             self.budget = AS_LONG_AS_FIRST * m.steps
         signature = tuple(m.decisions)
@@ -140,17 +155,26 @@ class Exploration:
                 self._plan(m, flips)
         return True
 
+    def _fresh(self) -> int:
+        """The first of the paths to run that turns a condition to where no path has come; else the very first."""
+        return next((i for i, (_, turned) in enumerate(self.todo) if turned not in self.came), 0)
+
     def _plan(self, m: Machine, flips: dict[int, bool]) -> None:
         """Which decisions of a path are to be turned round, and when."""
         first = max(flips, default=-1) + 1
-        decisions = m.decisions
-        opened = [i for i in range(first, len(decisions)) if flips and decisions[i][0] not in self.asked]
+        decisions, places = m.decisions, m.path.places
+        opened = [i for i in range(first, len(decisions)) if flips and places[i] not in self.asked]
         opened = sorted(opened, key=lambda i: decisions[i][0][0] not in ("eq", "in"))[:3]
-        self.asked.update(k for k, _ in decisions)
+        self.asked.update(places)
         later = [i for i in range(first, len(decisions)) if i not in opened]
         later.sort(key=lambda i: not m.path.guards[i])
-        self.todo[:0] = [{**flips, i: not decisions[i][1]} for i in opened]  # what only this turn has come to
-        self.todo += [{**flips, i: not decisions[i][1]} for i in later]
+        self.todo[:0] = [self._turn(m, flips, i) for i in opened]  # what only this turn has come to
+        self.todo += [self._turn(m, flips, i) for i in later]
+
+    def _turn(self, m: Machine, flips: dict[int, bool], i: int) -> tuple[dict[int, bool], Outcome]:
+        """A path with one more decision turned round."""
+        other = not m.decisions[i][1]
+        return {**flips, i: other}, (m.path.places[i], other)
 
 
 def _run(project: Project, start: Callable[[Machine], None], flips: dict[int, bool], found: Found) -> Machine:
@@ -212,7 +236,7 @@ def _collect(m: Machine, found: Found) -> None:
                 found.further.setdefault(_place(same.hazard), set()).add(_place(h))
                 continue
             edges.append(edge)
-        found.add(h, tuple(extra))
+        found.add(h, tuple(extra), bool(m.path.flips))
 
 
 def _place(h: Hazard) -> Key:

@@ -213,9 +213,10 @@ class State:
         self.vn, self.sym, self.fresh = self.numbers.vn, self.numbers.sym, self.numbers.fresh
         self.key, self.uid = self.numbers.key, self.numbers.uid
         self.vns, self.equal = self.numbers.vns, self.numbers.equal
-        self.path = Decisions(self.numbers, self.order, flips, self._turned, self._guards)
+        self.path = Decisions(self.numbers, self.order, flips, self._turned, self._guards, self._statement)
         self.decide, self.learned = self.path.decide, self.path.learned
         self.conds, self.queries, self.decisions = self.path.conds, self.path.queries, self.path.taken
+        self.joins = self.path.joins
         self.turns: dict[Key, tuple[Any, ...]] = {}
 
         self.frames: list[Frame] = []
@@ -284,6 +285,10 @@ class State:
         """A decision comes out another way than on the first path."""
         if self.at is not None and self.frames:
             self.trail.add(self.seq, "decides", decision_text(self.at, value), self.site(self.at))
+
+    def _statement(self) -> ast.stmt | None:
+        """The statement that is run."""
+        return self.at
 
     def _guards(self) -> bool:
         """Whether the statement that is run guards something that waits."""

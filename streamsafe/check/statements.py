@@ -107,7 +107,8 @@ class Statements:
             self.m.body(s.body if self.m.truth(s.test, True, flip=a or b) else s.orelse)
             return
         busy = len(self.m.order.ticks) > 1
-        if self.m.timing and not self._about_devices(s.test):
+        waits = any("synchronize" in module.words(x) for x in (*s.body, *s.orelse))
+        if waits and (self.m.timing or not _about_what_waits(s)) and not self._about_devices(s.test):
             a, b = (
                 y or any("synchronize" in module.words(x) for x in body)
                 for y, body in ((a, s.body), (b, s.orelse))
@@ -393,6 +394,16 @@ def _exit(body: list[ast.stmt]) -> type[ast.stmt] | None:
     ):
         return ast.Raise
     return None
+
+
+def _about_what_waits(s: ast.If) -> bool:
+    """Whether a condition asks for the event or stream that its statement waits for: there is one if it was used."""
+    test = ast.unparse(s.test)
+    return any(
+        isinstance(n, ast.Attribute) and n.attr == "synchronize" and ast.unparse(n.value) in test
+        for x in (*s.body, *s.orelse)
+        for n in ast.walk(x)
+    )
 
 
 def _turns_off(body: list[ast.stmt]) -> bool:

@@ -1067,6 +1067,165 @@ def bad_lets_them_go(model, x: torch.Tensor, y: torch.Tensor):
     graph.replay()
     return out.clone()
 """,
+    "what goes back to where its parts came from goes to the host perhaps, and what a tensor picks is of a tensor": """
+def bad(idx, grad, table):
+    step, mem = table.state
+    work = grad.device
+    home = step.device
+    rows, inverse, counts = torch.unique(idx, return_inverse=True, return_counts=True)
+    i = rows.to(home)
+    step[i] += 1
+    step = step[i].to(work, non_blocking=True)
+    old = mem[i].to(work, non_blocking=True)
+    values = torch.zeros((rows.shape[0], grad.shape[1]), device=work)
+    values.index_add_(0, inverse, grad)
+    values = values / counts.unsqueeze(1)
+    new = 0.1 * old + (1.0 - 0.1) * values
+    mem[i] = new.to(home, non_blocking=True)  # expect: SS301
+
+def bad_of_one(idx, grad, mem):
+    work, home = grad.device, mem.device
+    i = idx.to(home)
+    part = mem[i].to(work, non_blocking=True)
+    mem[i] = (0.1 * part + grad).to(home, non_blocking=True)  # expect: SS301
+
+def good_waits(idx, grad, mem):
+    work, home = grad.device, mem.device
+    i = idx.to(home)
+    part = mem[i].to(work, non_blocking=True)
+    new = (0.1 * part + grad).to(home, non_blocking=True)
+    torch.cuda.synchronize()
+    mem[i] = new
+
+def good_blocks(idx, grad, mem):
+    work, home = grad.device, mem.device
+    i = idx.to(home)
+    part = mem[i].to(work, non_blocking=True)
+    mem[i] = (0.1 * part + grad).to(home)
+
+def good_on_the_device(idx, grad, mem):
+    assert mem.is_cuda
+    work, home = grad.device, mem.device
+    i = idx.to(home)
+    part = mem[i].to(work, non_blocking=True)
+    mem[i] = (0.1 * part + grad).to(home, non_blocking=True)
+
+def good_never_elsewhere(idx, grad, mem):
+    mem[idx.to(mem.device)] = (grad * 2).to(mem.device, non_blocking=True)
+
+def good_in_a_table(table, keys, grad):
+    work, home = grad.device, keys.device
+    part = keys.to(work, non_blocking=True)
+    table[keys.shape] = (part * 2).to(home, non_blocking=True)
+""",
+    "a branch that no path has come to is not left for the rounds of a loop": """
+def total(self, weight: torch.Tensor, layers, options, name):
+    if options.mode == "none":
+        self.to(options.device, non_blocking=True)
+    result, rest = None, None
+    for layer in layers:
+        module = layer.get(name, None)
+        if module is not None and hasattr(self, "weight"):
+            part, bias = module.part(weight)
+            if result is not None and part is not None:
+                result += part.to(result.device, non_blocking=True)  # expect: SS301
+            else:
+                result = part
+            if rest is not None and bias is not None:
+                rest += bias
+            else:
+                rest = bias
+            if options.mode != "none":
+                if result is not None:
+                    result = result.to("cpu", non_blocking=True)
+                if options.waits:
+                    torch.cuda.synchronize()
+    return result, rest
+""",
+    "what goes out with an event is used by who waits for that, and is handed out again": """
+def bad(batch, device, stream):
+    with torch.cuda.stream(stream):
+        x = batch.to(device, non_blocking=True)
+        event = stream.record_event()
+    return x, event  # expect: SS201
+
+def good_recorded(batch, device, stream):
+    user = torch.cuda.current_stream()
+    with torch.cuda.stream(stream):
+        x = batch.to(device, non_blocking=True)
+        event = stream.record_event()
+    x.record_stream(user)
+    return x, event
+
+def good_waits(batch, device, stream):
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        x = batch.to(device, non_blocking=True)
+        event = stream.record_event()
+    return x, event
+
+class BadPutter:
+    def __init__(self, device, queue):
+        self.device, self.queue = device, queue
+        self.stream = torch.cuda.Stream()
+
+    def load(self, batch):
+        with torch.cuda.stream(self.stream):
+            x = batch.to(self.device, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        self.queue.put({"x": x, "ready": event})  # expect: SS201
+
+class GoodPutter(BadPutter):
+    def load(self, batch):
+        self.stream.synchronize()
+        torch.cuda.current_stream().synchronize()
+        with torch.cuda.stream(self.stream):
+            x = batch.to(self.device, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record()
+        self.queue.put({"x": x, "ready": event})
+""",
+    "who records what it takes from elsewhere is the one that is given it": """
+def good_load(batch, device, stream):
+    with torch.cuda.stream(stream):
+        x = batch.to(device, non_blocking=True)
+        event = stream.record_event()
+    return x, event
+
+def take(x, event):
+    torch.cuda.current_stream().wait_event(event)
+    x.record_stream(torch.cuda.current_stream())
+    return x
+""",
+    "a wait for the device under a condition is one that may be left out": """
+def bad(x: torch.Tensor, settings):
+    y = x.cuda().to("cpu", non_blocking=True)
+    if settings.careful:
+        torch.cuda.synchronize()
+    return y.sum().item()  # expect: SS301
+
+def good(x: torch.Tensor):
+    y = x.cuda().to("cpu", non_blocking=True)
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return y.sum().item()
+
+def good_where_there_is_one(xs, event):
+    y = xs.cuda().to("cpu", non_blocking=True)
+    if event is not None:
+        event.synchronize()
+    return y.sum().item()
+
+def good_where_any_is_on_the_device(xs: list[torch.Tensor]):
+    moved, out = False, []
+    for x in xs:
+        moved |= x.is_cuda
+        out.append(x.to("cpu", non_blocking=True))
+    if moved:
+        torch.cuda.synchronize()
+    return [y.tolist() for y in out]
+""",
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.check.evalfiles import EvalFile, check_tree, write_tree
+from tests.check.evalfiles import EvalFile, check_tree, report, write_tree
 
 CASES = {
     "a field that a method called by __init__ fills": {
@@ -445,6 +445,44 @@ class Good:
         return self.buffer + 1
 """
     },
+    "a function that a package re-exports with all names of a module": {
+        "pkg/__init__.py": "from .apply import *\n",
+        "pkg/apply.py": """
+def each(items, function):
+    if isinstance(items, tuple):
+        return tuple(each(item, function) for item in items)
+    return function(items)
+""",
+        "loader.py": """
+import torch
+from pkg import each
+
+
+class BadLoader:
+    def __init__(self, batches, device):
+        self.batches, self.device = batches, device
+        self.side = torch.cuda.Stream()
+
+    def __next__(self):
+        with torch.cuda.stream(self.side):
+            batch = each(next(self.batches), lambda x: x.to(self.device, non_blocking=True))
+        torch.cuda.current_stream().wait_stream(self.side)
+        return batch  # expect: SS201
+
+
+class GoodLoader:
+    def __init__(self, batches, device):
+        self.batches, self.device = batches, device
+        self.side = torch.cuda.Stream()
+
+    def __next__(self):
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            batch = each(next(self.batches), lambda x: x.to(self.device, non_blocking=True))
+        torch.cuda.current_stream().wait_stream(self.side)
+        return batch
+""",
+    },
 }
 
 
@@ -458,3 +496,32 @@ def test_what_is_followed(name: str, tmp_path: Path) -> None:
         for problem in EvalFile(tmp_path / file, text).disagreements(found.get(file, []))
     ]
     assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_what_lies_in_a_file_that_is_not_named(tmp_path: Path) -> None:
+    """What a named file begins is its finding, wherever the second access lies."""
+    write_tree(
+        tmp_path,
+        {
+            "reads.py": "def total(host):\n    return host.sum().item()\n",
+            "copies.py": """
+import torch
+from reads import total
+
+
+def bad():
+    return total(torch.ones(4, device="cuda").to("cpu", non_blocking=True))
+
+
+def good():
+    host = torch.ones(4, device="cuda").to("cpu", non_blocking=True)
+    torch.cuda.synchronize()
+    return total(host)
+""",
+        },
+    )
+    found = report(tmp_path / "copies.py")
+    assert [(Path(f["filename"]).name, f["code"], f["location"]["row"]) for f in found] == [
+        ("reads.py", "SS301", 2)
+    ]
+    assert found[0]["related"][0]["location"]["row"] == 7

@@ -9,6 +9,8 @@ from ..parts import overlap
 from ..program import Access, Block, Hazard, Timeline, distinct
 from ..values import (
     Event,
+    Map,
+    Obj,
     Seq,
     Sym,
     Tensor,
@@ -401,9 +403,54 @@ class Accesses(Callers):
             ):
                 continue
             ready = all(self.order.covers(caller, a) for a in b.accesses)
-            ahead = any(a.call <= self.m.began for a in b.accesses)  # made by an earlier call
-            if (ahead and ready) or (caller in b.recorded and not self.recorded_since(b)):
+            if (ready and not b.recorded) or (caller in b.recorded and not self.recorded_since(b)):
                 self.launch([t], [], "use by the caller", node, strong=False, notes=frozenset({"consumer"}))
+        self.passed_on(v, node)
+
+    def passed_on(self, v: V, node: Node) -> bool:
+        """Somebody is given what a stream has made and an event to wait for: who waits, uses it, and lets go of it.
+
+        Not where the file has a function that records what it is given on streams: that is to be called then.
+
+        Returns:
+            Whether something is used.
+        """
+        user = self.m.ambient["torch"]
+        reaches = [e.snapshot for e in self.events_in(v) if e.snapshot is not None and e.of is not user]
+        if not reaches or self.m.in_thread or self.m.capture is not None:
+            return False
+        here = self.m.frame.function
+        if any(f.records_given for f in self.m.frame.module.all_functions if f is not here):
+            return False
+        used = False
+        for t in self.tensors_in(v):
+            b = t.block
+            if b.place != "cuda" or not b.fresh or b.alloc is None or b.alloc is user or b.recorded:
+                continue
+            ready = next((r for r in reaches if all(map(r.covers, b.accesses))), None)
+            if ready is None or b.alloc.origin not in ("new", "sym", "elem"):
+                continue
+            self.order.learn(user, ready)
+            self.launch(
+                [t], [], "use by the consumer", node, strong=False, notes=frozenset({"consumer"}), t=user
+            )
+            used = True
+        return used
+
+    def events_in(self, v: V, depth: int = 0) -> list[Event]:
+        """The events that a value holds."""
+        if isinstance(v, Event):
+            return [v]
+        inner = (
+            v.items
+            if isinstance(v, Seq)
+            else v.items.values()
+            if isinstance(v, Map)
+            else v.fields.values()
+            if isinstance(v, Obj)
+            else ()
+        )
+        return [e for x in (list(inner) if depth < 3 else ()) for e in self.events_in(x, depth + 1)]
 
     def may_wait_for(self, v: V) -> None:
         """The caller of an entry may wait for the events and works that it is given, before it calls again."""

@@ -267,6 +267,8 @@ class Copies(Tensors):
         owner = self.m.owners.get(device.vn)
         if owner is None or owner[1] != "device" or not isinstance(owner[0], Sym):
             return False
+        if self.m.conds.get(("truth", ("v", self.m.vns.get(("attr", owner[0].vn, "is_cuda"))))):
+            return False
         names = {
             self.m.key(device),
             ("v", self.m.vns.get(("attr", device.vn, "type"))),
@@ -338,6 +340,7 @@ class Copies(Tensors):
         named = isinstance(target.slice, ast.JoinedStr) or (
             isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str)
         )
+        by_tensor = False  # only tensors and arrays are
         if (
             not isinstance(owner, Tensor)
             and isinstance(v, Sym | Tensor)
@@ -346,6 +349,7 @@ class Copies(Tensors):
         ):
             key = self.m.eval(target.slice)
             named = isinstance(key, Const) and isinstance(key.value, str)
+            by_tensor = isinstance(key, Tensor)
         if isinstance(owner, Tensor) and named:
             self.m.fields[
                 (self.m.vn(("e", self.m.key(owner))), repr(self.m.key(self.m.eval(target.slice))))
@@ -357,6 +361,7 @@ class Copies(Tensors):
             and not isinstance(v, Seq | Map | Obj)
             and (
                 owner.block is not None
+                or by_tensor
                 or self.tensorish(owner)
                 or (self.tensorish(v) and picks_part(target.slice))
             )

@@ -38,6 +38,7 @@ class Path(Protocol):
     vns: dict[Any, int]
     equal: dict[int, Any]
     conds: dict[Any, bool]
+    joins: dict[Any, tuple[Any, Any]]
     hazards: list[Hazard]
     launches: list[tuple[int, Timeline, int, Site]]
     uncertain: list[int]

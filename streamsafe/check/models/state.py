@@ -87,7 +87,7 @@ class State(GraphRules):
         self.signals: dict[int, Known] = {}  # by semaphore: what this thread knew as it released it
         self.supposed: dict[int, tuple[str, ...]] = {}  # by launch: what has to be assumed for it
         self.copied_from: dict[int, Block] = {}  # by block of the host: of what it is a copy
-        self.vn_of: dict[int, int] = {}  # by block: the number of the unknown that it is
+        self.vn_of: dict[int, int] = {}  # by block: the number of the unknown that it is, or was picked of
         self.device_values: set[int] = set()  # unknowns that are devices
         self.parameter_of: dict[int, Any] = {}  # by parameter: the key of its module
         self.gradients_of: dict[

@@ -171,6 +171,9 @@ def to(lib: Modules, t: Tensor, c: Call) -> V:
     non_blocking = lib.flag(c.kwargs.get("non_blocking")) or any(
         isinstance(v, Const) and v.value is True for v in c.args[1:]
     )
+    device = c.given("device", 0)
+    if isinstance(device, Sym) and t.block.uid in lib.vn_of:
+        lib.went_to.setdefault(lib.vn_of[t.block.uid], set()).add(lib.m.key(device))
     if non_blocking and "dtype" not in where:
         lib.advise(t, c.node, "to")
     if where <= {"dtype"}:

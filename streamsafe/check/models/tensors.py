@@ -203,6 +203,8 @@ class Tensors(Timing):
         if masks:
             device = t.block.place not in HOSTS and not t.numpy
             out = self.compute([t, *(m for m in masks if m.block.place not in HOSTS)], n, "indexing")
+            if isinstance(out, Tensor) and t.block.uid in self.vn_of:
+                self.vn_of[out.block.uid] = self.vn_of[t.block.uid]  # it lies where that lies
             if device and any(m.mask and m.block.place not in HOSTS for m in masks):
                 self.sync_host(self.cur(t.block.lib), n, "indexing by a mask")  # GM-mask_index
             elif (
@@ -352,8 +354,11 @@ class Tensors(Timing):
             return self.compute([target, value], s, "arithmetic")
         if self.captured_arithmetic([target, value], s, [target]) is not None:
             return target
+        number = self.m.vn(("aug", type(s.op).__name__, self.m.key(target), self.m.key(value)))
+        if isinstance(s.op, ast.BitOr):
+            self.m.joins["v", number] = (self.m.key(target), self.m.key(value))
         return self.m.sym(
-            self.m.vn(("aug", type(s.op).__name__, self.m.key(target), self.m.key(value))),
+            number,
             "<number>",
             getattr(target, "hint", "") or "index",
         )

@@ -322,7 +322,8 @@ def keeper(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     if c.name in ("put", "put_nowait", "send", "set_result"):
         for v in c.args:
             lib.handed_over(v, c.name, c.node)
-        lib.m.roots.extend(c.args)
+            if not lib.passed_on(v, c.node):
+                lib.m.roots.append(v)
         return NONE
     return None
 
