@@ -63,6 +63,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "place": Kind("place", "{memory} is on the device"),
     "pinned": Kind("place", "{memory} is in pinned memory"),
     "target": Kind("place", "{operation} copies to the host"),
+    "copied": Kind("place", "{memory} is not yet where {operation} puts it"),
     "loaded": Kind("place", "{memory}, which a loop takes from elsewhere, is on the device", 2),
     "element": Kind("element", "the two parts of {memory} have bytes in common"),
     "consumer": Kind("consumer", "the code that is given {memory} uses it on the current stream"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from .program import Block, Timeline
+from .parts import overlap
+from .program import Access, Block, Timeline
 from .state import Raised, State
 from .values import (
     Cls,
@@ -29,6 +31,15 @@ from .values import (
 )
 
 _MAX_ROWS = 4
+
+
+def _of_part(v: Tensor) -> list[Access]:
+    """What was done to a tensor, as to all of a block: of a part, what is known to have touched it."""
+    part = v.part
+    if part is None:
+        return list(v.block.accesses)
+    touched = [a for a in v.block.accesses if overlap(a.part, part) == "yes"]
+    return [replace(a, part=a.part[len(part) :] or None if a.part is not None else None) for a in touched]
 
 
 class Containers:
@@ -142,7 +153,7 @@ class Containers:
             self.m.among_others[self.m.uid(got)] = [e for e in others if isinstance(e, Event)]
         elif isinstance(v, Tensor):
             b = Block(v.block.place, v.block.text, v.block.alloc, v.block.home, v.block.lib)
-            b.accesses = list(v.block.accesses)
+            b.accesses = _of_part(v)
             b.recorded = set(v.block.recorded)
             got = Tensor(b, None, v.numpy)
         elif isinstance(v, Seq):
@@ -176,6 +187,10 @@ class Containers:
             return v
         name = t.name if "[" in t.name else t.name + "[...]"
         got = Timeline(name, "elem", t.site, t.lib, t.blocking, group=self.m.uid(owner))
+        streams = (
+            owner.items if isinstance(owner, Seq) else owner.items.values() if isinstance(owner, Map) else ()
+        )
+        got.members = frozenset(v.timeline for v in streams if isinstance(v, Stream))
         got.place = self.m.turns.get(key[2]) if isinstance(key, tuple) and len(key) > 2 else None
         return Stream(got)
 

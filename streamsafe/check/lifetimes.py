@@ -80,7 +80,7 @@ class Lifetimes:
         """The numbers of the blocks that something in sight holds."""
         m = self.m
         seen: set[V] = set()
-        blocks: set[int] = {m.library.grads.uid}
+        blocks: set[int] = {m.library.grads.uid, *(b.uid for b in m.library.module_blocks.values())}
         todo: list[V] = [
             *more,
             *m.walked,

@@ -216,10 +216,11 @@ class Loops:
         """The values that an iterable gives, as far as they are followed."""
         if isinstance(it, Seq):
             items = list(it.items)
+            if it.more or (
+                not items and it.limit == "open" and not it.used
+            ):  # as they are before the first round
+                items += [self.m.element(it, Const(i)) for i in range(len(items), rounds)]
             yield from items
-            if (it.more or (not items and it.limit == "open" and not it.used)) and len(items) < rounds:
-                for i in range(len(items), rounds):
-                    yield self.m.element(it, Const(i))
             return
         if isinstance(it, Map):
             for k in list(it.items):

@@ -37,9 +37,10 @@ class Timeline(clocks.Timeline):
         origin: how the path came to it. site: where it was made. born: when.
         lib: whose stream it is. blocking: whether it and the default stream wait for each other.
         group, place: of an element: of which list, and which round modulo what.
+        members: the streams of that list, of which it is one.
     """
 
-    __slots__ = ("blocking", "born", "group", "lib", "origin", "place", "site")
+    __slots__ = ("blocking", "born", "group", "lib", "members", "origin", "place", "site")
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Timeline(clocks.Timeline):
         self.blocking = blocking
         self.group = group
         self.place: Any = None
+        self.members: frozenset[Timeline] = frozenset()
         self.born = 0
 
     @property
@@ -92,7 +94,7 @@ def _distinct_element(element: Timeline, other: Timeline) -> Literal["yes", "lik
         if element.group == other.group and one and two and one[1] == two[1] and one[0] != two[0]:
             return "likely"  # there are several streams that take turns
         return "unknown" if element.group == other.group else "yes"
-    return "unknown" if other.origin == "sym" or other.group == element.group else "yes"
+    return "unknown" if other.origin == "sym" or other in element.members else "yes"
 
 
 class Reach(NamedTuple):
@@ -310,6 +312,7 @@ class Program:
         self.now = now
         self.trail = Trail()
         self.waits: list[Waited] = []
+        self._joined: dict[tuple[Timeline, Timeline], tuple[int, set[Timeline]]] = {}
         self.idle = -1
         self._sequence = 0
         self._explain = Explainer(as_frames)
@@ -362,6 +365,8 @@ class Program:
         if of is not None and max(who.clock.get(of.id, 0), self.host.clock.get(of.id, 0)) >= reach.get(of):
             self.idle = len(self.waits)
         self.learn(who, reach)
+        if of is not None:
+            self._members_waited_for(who, of)
         if site is None:
             return
         self.waits.append(Waited(who, of, site, reach, self.now()))
@@ -373,8 +378,22 @@ class Program:
             record = Recorded(of, reach.get(of), reach.sequence, reach.site, reach.idle_since)
             who.log.append((whom, None, record, (), None, self._sequence, site))
 
+    def _members_waited_for(self, who: Timeline, of: Timeline) -> None:
+        """An element that is one of some streams is waited for where each of them is, after its last operation."""
+        for each, epoch in list(self.ticks.items()):
+            if of not in each.members or each is who:
+                continue
+            since, members = self._joined.get((who, each), (0, set()))
+            members = {of} if since != epoch else members | {of}
+            self._joined[(who, each)] = (epoch, members)
+            if members == each.members:
+                self.learn(who, self.snapshot(each))
+
     def enqueue(self, timeline: Timeline) -> int:
         """Something is given to a stream, or done by the host. Returns its epoch."""
+        if timeline.members:  # it comes after what all of them come after
+            clocks = [each.clock for each in timeline.members]
+            self.learn(timeline, Reach({k: min(c.get(k, 0) for c in clocks) for k in clocks[0]}))
         if timeline is not self.host:
             if timeline.kind in ("legacy", "blocking"):
                 self._barrier(timeline)

@@ -96,9 +96,11 @@ class Models(Protocol):
         freed: blocks that were released too early: block, use and place.
         devices_named: by the number of a text "cuda:N": the key of N.
         parents: of what unknowns are parts.
+        module_blocks: by the key of a module: its parameters.
     """
 
     grads: Block
+    module_blocks: dict[Any, Block]
     freed: list[Any]
     devices_named: dict[int, Any]
     parents: dict[int, Sym]

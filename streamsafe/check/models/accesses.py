@@ -345,25 +345,32 @@ class Accesses(Callers):
         seq: int | None = None,
         computes: bool = False,
         kind: str = "unmodelled",
+        lib: str = "torch",
     ) -> Sym:
-        """What a call gives that is not followed; ``computes``: it is given something that may be a tensor."""
+        """What a call gives that is not followed.
+
+        Args:
+            computes: it is given something that may be a tensor.
+            lib: the library on whose current stream it works.
+        """
         launched = at is not None
-        cap = self.capturing(self.cur())
+        t = self.cur(lib)
+        cap = self.capturing(t)
         if at is None:
             seq = self.tick()
-            at = self.order.enqueue(self.cur()) if cap is None else 0
+            at = self.order.enqueue(t) if cap is None else 0
         s = self.m.fresh(f"<{op}>", "result")
         if cap is not None:
             if launched:
                 cap.result(s, node, frozenset({kind}))
             return s
-        what = (self.cur(), at, self.m.site(node), op, seq if seq is not None else self.m.seq, kind)
-        if launched or self.cur().origin not in ("ambient", "null"):
+        what = (t, at, self.m.site(node), op, seq if seq is not None else self.m.seq, kind)
+        if launched or t.origin not in ("ambient", "null"):
             self.made[s.vn] = what
-            self.allocated(self.cur(), node, (kind,))
+            self.allocated(t, node, (kind,))
         elif computes:
             self.maybe[s.vn] = what
-            self.allocated(self.cur(), node, (kind,))
+            self.allocated(t, node, (kind,))
         return s
 
     def host_value(self, v: V, node: Node, op: str) -> None:

@@ -44,8 +44,8 @@ class Copies(Tensors):
         sure: bool = False,
     ) -> None:
         """dest.copy_(source)"""
-        lib = dest.block.lib
         src = self.tensors_in(source)
+        lib = self.lib_of((dest, source))
         if (
             not src
             and sure

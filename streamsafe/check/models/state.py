@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from ..program import Access, Block, Hazard, Timeline
 from ..values import (
+    Bound,
     Const,
     Event,
     Func,
@@ -28,12 +29,12 @@ from .path import Args, Known, Kwargs, Node, Path, Site
 HOSTS = ("pinned", "pageable", "host")
 """Places of memory that the host touches."""
 ASSUMPTIONS = frozenset(
-    "unmodelled model helper body consumer element place loaded pinned caller target kernel".split()
+    "unmodelled model helper body consumer element place loaded pinned caller target copied kernel".split()
 )
 """What an access may have to assume: that a call (of something like a model, of another package, of a function that is
 not followed) is work of the device, what a consumer does, that two elements are one, where something lies, that a
 loader gives what is on the device, that memory is pinned, that a caller does not wait, that the host is where something
-is moved to."""
+is moved to, that it is not there already."""
 DTYPES = frozenset(
     """float32 float16 bfloat16 float64 half float double int8 int16 int32 int64 uint8 long int bool short float8_e4m3fn
     float8_e5m2 complex64 complex128 channels_last contiguous_format preserve_format""".split()
@@ -128,7 +129,7 @@ class State(GraphRules):
             return v
         if isinstance(v, Sym):
             if v.block is None:
-                v.block = Block("cuda" if v.vn in self.on_the_device else place, v.text)
+                v.block = Block("cuda" if v.vn in self.on_the_device else place, v.text, lib=self.lib_of(()))
                 self.vn_of[v.block.uid] = v.vn
                 v.block.given = v.vn if self.of_caller(v) else 0
                 if v.vn in self.m.loaded:
@@ -141,6 +142,7 @@ class State(GraphRules):
                     t, at, site, op, seq, kind = made
                     v.block.accesses.append(Access(t, at, True, None, site, op, "", frozenset({kind}), seq))
                     v.block.alloc, v.block.fresh, v.block.home = t, True, site
+                    v.block.lib = t.lib
                     v.block.notes.add("result")
                 if ("v", v.vn) in self.nets:
                     self.nets[v.block.uid] = self.nets[("v", v.vn)]
@@ -198,12 +200,12 @@ class State(GraphRules):
             return None
         return None
 
-    def lib_of(self, values: list[V]) -> str:
-        for v in values:
-            for t in self.tensors_in(v):
-                if t.block.lib == "cupy":
-                    return "cupy"
-        return "torch"
+    def lib_of(self, values: Sequence[V]) -> str:
+        """Whose arrays these are; where nothing is known, CuPy's in a file that imports CuPy and not torch."""
+        tensors = [t for v in values for t in self.tensors_in(v)]
+        if any(t.block.lib == "cupy" for t in tensors):
+            return "cupy"
+        return "torch" if tensors or not self.m.frames else self.m.frame.module.arrays
 
     def of_caller(self, v: Sym) -> bool:
         """Whether an unknown is a parameter of the entry, or a part of one."""
@@ -243,6 +245,8 @@ class State(GraphRules):
             if isinstance(v.value, int):
                 return "cuda"
             return ""
+        if isinstance(v, Bound):
+            return "cuda" if v.name == "device" and isinstance(v.receiver, Stream) else "unknown"
         if isinstance(v, Lib):
             return "dtype" if v.name.rpartition(".")[2] in DTYPES else "unknown"
         if isinstance(v, Sym):
@@ -278,6 +282,12 @@ class State(GraphRules):
             return ("c", str(d.value).rpartition(":")[2])
         key = self.devices_named.get(d.vn) or self.m.key(d)
         return ("c", str(key[2])) if key[0] == "c" else key
+
+    def of_type(self, made: V, dtype: V | None) -> V:
+        """What a cast has made: asked for its type it tells the one that it was cast to."""
+        if isinstance(made, Tensor) and isinstance(dtype, Sym):
+            self.m.vns[("meta", made.block.uid, "dtype")] = dtype.vn
+        return made
 
     def on_device(self, t: Tensor, kwargs: Kwargs) -> Tensor:
         """Which device something was made on, where one is named."""

@@ -8,7 +8,9 @@ from ..program import Block
 from ..values import NONE, Const, Lazy, Seq, Sym, Tensor, V
 from .calls import TENSOR_METHODS, Call, models
 from .modules import Modules
+from .path import Node
 from .state import HOSTS
+from .unknown import GETTER_ENDS, GETTERS
 
 MODULE_METHODS = frozenset(
     """train eval requires_grad_ half float bfloat16 state_dict load_state_dict named_parameters modules children
@@ -49,7 +51,17 @@ def tensor_method(lib: Modules, t: Tensor, c: Call) -> V:
         return t  # it is a module
     if t.block.lib == "torch" and not is_host(t) and name in apis.GENERATING_METHODS:
         return lib.unmodelled(name, t, c.args, c.kwargs, n)
+    if t.block.lib == "torch" and not t.numpy and name not in apis.TENSOR_METHODS:
+        return method_of_more(lib, t, c)
     return lib.compute([t, *operands(lib, c)], n, name, t.block.lib)
+
+
+def method_of_more(lib: Modules, t: Tensor, c: Call) -> V:
+    """A method that no tensor has: what was taken for a tensor is something else, a model perhaps."""
+    if c.name.startswith(GETTERS) or c.name.endswith(GETTER_ENDS):
+        number = ("asked", t.block.uid, c.name, *(lib.m.key(v) for v in c.values()))
+        return lib.m.sym(lib.m.vn(number), f"{c.name}()", "getter")
+    return lib.compute([t, *operands(lib, c)], c.node, c.name, t.block.lib, notes=frozenset({"model"}))
 
 
 def operands(lib: Modules, c: Call) -> list[V]:
@@ -177,7 +189,7 @@ def to(lib: Modules, t: Tensor, c: Call) -> V:
     if non_blocking and "dtype" not in where:
         lib.advise(t, c.node, "to")
     if where <= {"dtype"}:
-        return lib.compute([t], c.node, "to", t.block.lib)
+        return lib.of_type(lib.compute([t], c.node, "to", t.block.lib), c.given("dtype", 0))
     if is_host(t):
         return upload(lib, t, non_blocking, c)
     return to_the_device(lib, t, where, non_blocking, c)
@@ -212,7 +224,9 @@ def to_the_device(lib: Modules, t: Tensor, where: set[str], non_blocking: bool, 
         lib.d2h(t, dest, True, n, kind)
         return dest
     if on_device:
-        return t if where & {"cuda", "cuda?"} else lib.compute([t], n, "to", kind)
+        if where & {"cuda", "cuda?"}:
+            return other_device(lib, t, device, n) or t
+        return lib.compute([t], n, "to", kind, notes=frozenset({"copied"}))  # it may be there already
     out = lib.new(n, "cuda", kind, "to", write=False)
     named = bool(where & {"cuda", "cuda?"})
     untouched = not any(x.timeline is not lib.order.host for x in t.block.accesses)
@@ -227,6 +241,17 @@ def to_the_device(lib: Modules, t: Tensor, where: set[str], non_blocking: bool, 
         lib.sync_quiet()  # TM-04: from the host it waits, and on the device there is nothing to copy
     if not non_blocking and where and where <= {"cuda", "cuda?"}:
         out.block.accesses.clear()  # it was there, or the copy is waited for
+    return out
+
+
+def other_device(lib: Modules, t: Tensor, device: V | None, n: Node) -> Tensor | None:
+    """A copy on another device than the one where the path says that a tensor is; None where it says no such thing."""
+    plain = isinstance(device, Const) and device.value in (None, "cuda")
+    if not isinstance(device, (Const, Sym)) or plain or t.block.device in (None, lib.device_key(device)):
+        return None
+    out = lib.new(n, "cuda", t.block.lib, "to", write=False)
+    out.block.device = lib.device_key(device)
+    lib.peer_copy(t, out, n, t.block.lib)
     return out
 
 

@@ -92,6 +92,7 @@ class Tensors(Timing):
             if any("of_device" in t.block.notes for t in tensors):
                 out.block.notes.add("of_device")
             return out
+        told = lib == "cupy"  # a function of CuPy's takes no other arrays
         lib = lib or self.lib_of(values)
         device = [t for t in tensors if t.block.place not in HOSTS]
         for t in tensors:
@@ -108,8 +109,8 @@ class Tensors(Timing):
         )
         if not fresh:
             return write[0] if write else NONE
-        if not all_ and lib == "torch":
-            return self.unknown_result(node, op, at, seq)
+        if not all_ and not told:
+            return self.unknown_result(node, op, at, seq, lib=lib)
         out = self.new(node, "cuda", lib, op, True, at=at, seq=seq, notes=notes)
         if lib == "torch" and all(t.block.place == "unknown" or "guessed" in t.block.notes for t in all_):
             out.block.notes.add("guessed")

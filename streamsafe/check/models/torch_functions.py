@@ -22,6 +22,10 @@ NO_COMPUTATION = tuple(
     "torch.onnx. torch.export. torch.package. torch.hub. torch.fx. torch.multiprocessing.".split()
 )
 """Beginnings of the names of functions that are given models, files and processes."""
+PRIVATE_COMPUTATION = tuple(
+    "torch._C._nn. torch._C._VariableFunctions. torch._utils. torch._refs. torch._prims.".split()
+)
+"""Beginnings of the names of functions that compute, though their modules are torch's own."""
 UNWRITTEN = frozenset("empty empty_like empty_strided".split())
 MEASURES = ("memory", "max_memory", "get_device", "mem_get")
 """Beginnings of functions of torch.cuda that tell something of a device."""
@@ -60,13 +64,18 @@ def torch_function(lib: Modules, c: Call) -> V:
     if name.startswith("torch.Tensor.") and c.args:
         method = Call(last, c.args[1:], c.kwargs, c.node)
         return tensor_method(lib, lib.tensor(c.args[0]), method)
-    if name.startswith(NO_COMPUTATION):
+    if name.startswith(NO_COMPUTATION) or is_private(name):
         return lib.unmodelled(last, None, c.args, c.kwargs, c.node)
     if name.startswith("torch.cuda."):
         if last.startswith(MEASURES):
             return lib.m.fresh(last, "host")
         return lib.unmodelled(last, None, c.args, c.kwargs, c.node)
     return computed(lib, c)
+
+
+def is_private(name: str) -> bool:
+    """Whether a function is one of a module that torch keeps for itself, where few compute anything."""
+    return name.startswith("torch._") and name.count(".") > 1 and not name.startswith(PRIVATE_COMPUTATION)
 
 
 def computed(lib: Modules, c: Call) -> V:
@@ -124,6 +133,16 @@ def typed_tensor(lib: Modules, c: Call) -> V:
             lib.sync_quiet()  # the host's data are there when it returns
         return t
     return Tensor(Block("pageable", "", home=lib.m.site(c.node)))
+
+
+@models(
+    FUNCTIONS,
+    "torch._C._distributed_c10d._SymmetricMemory.stream_write_value32 "
+    "torch._C._distributed_c10d._SymmetricMemory.memset32",
+)
+def write_signal(lib: Modules, c: Call) -> V:
+    """A signal of symmetric memory is set on the current stream."""
+    return lib.compute([], c.node, c.last, write=lib.tensors_in(c.args[0]) if c.args else (), fresh=False)
 
 
 # ---------------------------------------------------------------------- what makes tensors

@@ -109,6 +109,7 @@ class Unknown(Containers):
             self.everything(node)
         host = [t for t in tensors if t.block.place in HOSTS or t.numpy]
         device = [t for t in tensors if t not in host]
+        lib = self.lib_of(values)
         filled = (
             kwargs.get("out")
             if "out" in kwargs
@@ -129,7 +130,7 @@ class Unknown(Containers):
                 [],
                 f"{name}()",
                 node,
-                self.lib_of(values),
+                lib,
                 strong=cuda,
                 notes=frozenset({kind}),
             )
@@ -138,7 +139,7 @@ class Unknown(Containers):
         pointed = [t for t in pointed if t.block.place not in HOSTS]
         if pointed:
             at, seq = self.launch(
-                pointed, [], f"{name}()", node, self.lib_of(values), strong=False, notes=frozenset({"kernel"})
+                pointed, [], f"{name}()", node, lib, strong=False, notes=frozenset({"kernel"})
             )
         pure = name.startswith(GETTERS) or name.endswith(GETTER_ENDS)
         if pure and not tensors and not pointed:
@@ -159,7 +160,7 @@ class Unknown(Containers):
             m.uncertain.append(self.tick())
         if name in apis.GENERATING_METHODS:
             self.sync_quiet()  # it reads what it has made
-        result = self.unknown_result(node, name, at, seq, kind=kind)
+        result = self.unknown_result(node, name, at, seq, kind=kind, lib=lib)
         if kind == "model" and any(t.block.place == "cuda" for t in device):
             self.on_the_device.add(result.vn)
         if (
