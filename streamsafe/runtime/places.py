@@ -59,24 +59,30 @@ def _is_internal(filename: str) -> bool:
     return False
 
 
-def capture(skip: int = 1) -> Site:
-    """The stack above the caller: the first frame outside the libraries, from ``skip`` frames up, and three callers."""
+def _user_frame(skip: int) -> FrameType | None:
+    """The first frame outside the libraries, from ``skip`` frames up."""
     frame: FrameType | None
     try:
         frame = sys._getframe(skip)
     except ValueError:  # the user's line is the outermost one
-        frame = sys._getframe(1)
-    code = frame.f_code
-    while True:
+        frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
         inside = _inside.get(code.co_filename)
         if inside is None:
             inside = internal(code)
         if not inside:
-            break
+            return frame
         frame = frame.f_back
-        if frame is None:
-            return ()
-        code = frame.f_code
+    return None
+
+
+def capture(skip: int = 1) -> Site:
+    """The stack above the caller: the first frame outside the libraries, from ``skip`` frames up, and three callers."""
+    frame = _user_frame(skip + 1)
+    if frame is None:
+        return ()
+    code = frame.f_code
     second = frame.f_back
     if second is None:
         return (code, frame.f_lasti)
@@ -111,23 +117,8 @@ def raised(error: BaseException) -> Site:
 
 def line(skip: int = 1) -> Site:
     """The line above the caller, without its callers: for what is done often and seldom shown (records and waits)."""
-    frame: FrameType | None
-    try:
-        frame = sys._getframe(skip)
-    except ValueError:
-        frame = sys._getframe(1)
-    code = frame.f_code
-    while True:
-        inside = _inside.get(code.co_filename)
-        if inside is None:
-            inside = internal(code)
-        if not inside:
-            break
-        frame = frame.f_back
-        if frame is None:
-            return ()
-        code = frame.f_code
-    return (code, frame.f_lasti)
+    frame = _user_frame(skip + 1)
+    return () if frame is None else (frame.f_code, frame.f_lasti)
 
 
 def frames(site: Site | None) -> tuple[Frame, ...]:

@@ -40,7 +40,7 @@ class Tensors(Timing):
     ) -> V:
         given = [t for v in values for t in self.tensors_in(v)] if self.m.capture is not None else []
         out = self.computed_by(
-            self.compute_(values, node, op, lib, strong, write, fresh, notes), self.nets_of(*values)
+            self._computed(values, node, op, lib, strong, write, fresh, notes), self.nets_of(*values)
         )
         if given and isinstance(out, Tensor) and fresh and all("possible" in t.block.notes for t in given):
             out.block.notes.add("possible")
@@ -58,16 +58,16 @@ class Tensors(Timing):
             )
         return out
 
-    def compute_(
+    def _computed(
         self,
         values: list[V],
         node: Node,
         op: str,
-        lib: str | None = None,
-        strong: bool = True,
-        write: Sequence[Tensor] = (),
-        fresh: bool = True,
-        notes: Notes = frozenset(),
+        lib: str | None,
+        strong: bool,
+        write: Sequence[Tensor],
+        fresh: bool,
+        notes: Notes,
     ) -> V:
         """An operator: on the host where all that it is given is there, else on the current stream."""
         tensors = [t for v in values for t in self.tensors_in(v)]

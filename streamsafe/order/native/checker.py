@@ -230,52 +230,17 @@ class NativeChecker(Interface):
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
-    def access(
-        self,
-        stream: Hashable,
-        reads: Sequence[Use] = (),
-        writes: Sequence[Use] = (),
-        operation: str = "",
-        host: Hashable = None,
-        site: object = None,
-        veto: Veto | None = None,
-    ) -> list[Conflict]:
-        return self._enqueue(self._line_ids[stream], reads, writes, operation, host, site, veto)
+    def access(self, stream: Hashable, *given: Any, **named: Any) -> list[Conflict]:
+        return self._enqueue(self._line_ids[stream], *given, **named)
 
-    def check_access(
-        self,
-        stream: Hashable,
-        reads: Sequence[Use] = (),
-        writes: Sequence[Use] = (),
-        *,
-        operation: str,
-        host: Hashable = None,
-        site: object = None,
-    ) -> list[Conflict]:
-        return self._enqueue(self._line_ids[stream], reads, writes, operation, host, site, None, _TRIAL)
+    def check_access(self, stream: Hashable, *given: Any, **named: Any) -> list[Conflict]:
+        return self._enqueue(self._line_ids[stream], *given, how=_TRIAL, **named)
 
-    def host_access(
-        self,
-        reads: Sequence[Use] = (),
-        writes: Sequence[Use] = (),
-        *,
-        operation: str,
-        host: Hashable = None,
-        site: object = None,
-        veto: Veto | None = None,
-    ) -> list[Conflict]:
-        return self._enqueue(0, reads, writes, operation, host, site, veto)
+    def host_access(self, *given: Any, **named: Any) -> list[Conflict]:
+        return self._enqueue(0, *given, **named)
 
-    def check_host_access(
-        self,
-        reads: Sequence[Use] = (),
-        writes: Sequence[Use] = (),
-        *,
-        operation: str,
-        host: Hashable = None,
-        site: object = None,
-    ) -> list[Conflict]:
-        return self._enqueue(0, reads, writes, operation, host, site, None, _TRIAL)
+    def check_host_access(self, *given: Any, **named: Any) -> list[Conflict]:
+        return self._enqueue(0, *given, how=_TRIAL, **named)
 
     def host_in_order(self, reads: Sequence[Use] = (), writes: Sequence[Use] = ()) -> bool:
         return False
@@ -421,14 +386,16 @@ class NativeChecker(Interface):
     def _enqueue(
         self,
         line: int,
-        reads: Sequence[Use],
-        writes: Sequence[Use],
-        operation: str,
-        host: Hashable,
-        site: object,
-        veto: Veto | None,
+        reads: Sequence[Use] = (),
+        writes: Sequence[Use] = (),
+        operation: str = "",
+        host: Hashable = None,
+        site: object = None,
+        veto: Veto | None = None,
+        *,
         how: int = _ACCESS,
     ) -> list[Conflict]:
+        """Hand an access to the core, with the parameters of :meth:`Checker.access`; ``line`` 0 is the host's."""
         uses = [*reads, *writes]
         arguments = self._arguments(line, uses, len(reads), operation, self._site(site), host)
         if self._library.access(*arguments, how):

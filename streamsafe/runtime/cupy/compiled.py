@@ -187,12 +187,13 @@ class CuPyChecker(NativeChecker):
     def _enqueue(
         self,
         line: int,
-        reads: Sequence[Use],
-        writes: Sequence[Use],
-        operation: str,
-        host: Hashable,
-        site: object,
-        veto: Veto | None,
+        reads: Sequence[Use] = (),
+        writes: Sequence[Use] = (),
+        operation: str = "",
+        host: Hashable = None,
+        site: object = None,
+        veto: Veto | None = None,
+        *,
         how: int = 0,
     ) -> list[Conflict]:
         if how == 0:
@@ -205,7 +206,7 @@ class CuPyChecker(NativeChecker):
                 if veto is None or not veto(conflicts):
                     self._force(line, reads, writes, operation, number)
                 return conflicts
-        return super()._enqueue(line, reads, writes, operation, host, site, veto, how)
+        return super()._enqueue(line, reads, writes, operation, host, site, veto, how=how)
 
     def finish(self) -> list[Conflict]:
         if self._handed:

@@ -188,27 +188,11 @@ class DriverCalls:
             kernel_params,
         )
 
-    def launchCooperativeKernel(
-        self,
-        f: int,
-        grid_dim_x: int,
-        grid_dim_y: int,
-        grid_dim_z: int,
-        block_dim_x: int,
-        block_dim_y: int,
-        block_dim_z: int,
-        shared_mem_bytes: int,
-        stream: int,
-        kernel_params: int,
-    ) -> None:
-        self._launch(
-            "launchCooperativeKernel",
-            f,
-            (grid_dim_x, grid_dim_y, grid_dim_z),
-            (block_dim_x, block_dim_y, block_dim_z),
-            stream,
-            kernel_params,
-        )
+    def launchCooperativeKernel(self, f: int, *given: int) -> None:
+        """The parameters are those of :meth:`launchKernel`, by position, without the last one."""
+        x, y, z, block_x, block_y, block_z, _, stream, kernel_params = given
+        grid, block = (x, y, z), (block_x, block_y, block_z)
+        self._launch("launchCooperativeKernel", f, grid, block, stream, kernel_params)
 
     def _launch(
         self,
