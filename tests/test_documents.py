@@ -78,7 +78,7 @@ BLOCKS = [
     for path in DOCUMENTS
     for number, match in enumerate(BLOCK.finditer(path.read_text(encoding="utf-8")), 1)
 ]
-OTHERS = {"text", "console", "lua", "lisp", "vim", "c", "cpp"}
+OTHERS = {"text", "console", "lua", "lisp", "vim", "c", "cpp", "diff"}
 """Languages of blocks that nothing here can read; what they show is checked elsewhere or by hand."""
 
 
@@ -199,3 +199,15 @@ def test_features_name_tests_that_exist() -> None:
     assert len(named) > 30
     for path, name in named:
         assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
+
+
+def test_bugs_found_are_those_of_the_programs() -> None:
+    """Each program of a bug that was found is on the page, with its repair as it stands in its file."""
+    folder, page = ROOT / "examples" / "found", (ROOT / "docs" / "found.md").read_text(encoding="utf-8")
+    programs = {path.stem for path in folder.glob("*.py")} - {"own"}
+    assert {path.stem for path in folder.glob("*.diff")} == programs
+    listed = (folder / "README.md").read_text(encoding="utf-8")
+    for name in programs:
+        diff = (folder / f"{name}.diff").read_text(encoding="utf-8").rstrip()
+        assert f"```diff\n{diff}\n```" in page, name
+        assert f"examples/found/{name}.py" in page and f"`{name}.py`" in listed, name
