@@ -109,5 +109,5 @@ def scale(n, rounds):
     def help(self, conflict: Conflict) -> str:
         return (
             super().help(conflict)
-            or "s1.wait_event(s2.record())  # s1 allocated the array, s2 uses it; before it is released"
+            or "owner.wait_event(user.record())  # owner allocated the array, user uses it; before it is released"
         )

@@ -27,7 +27,7 @@ from streamsafe.order.hazard import (
     Span,
     quoted,
 )
-from streamsafe.order.lines import CURRENT, current, missing
+from streamsafe.order.lines import CURRENT, DEFAULT, current, default, missing
 
 HOST = "the host"
 
@@ -262,9 +262,16 @@ class _Report:
         library: Literal["torch", "cupy"] = "cupy" if used == "cupy" else "torch"
         module = next((name for name, dotted in imports.items() if dotted == library), library)
 
+        # beside CuPy, PyTorch's name for the default stream is not known to be CuPy's
+        alone = (library == "cupy" and kind != "record") or not any(
+            each.partition(".")[0] == "cupy" for each in imports.values()
+        )
+
         def known(name: str) -> Named:
             if name == CURRENT:
                 return current(library, module)
+            if name == DEFAULT and alone:
+                return default(library, module)
             return Named(name, "" if " " in name or "[..." in name else name)
 
         return Edge(kind, known(source), known(target), library=library, module=module, in_source=True)

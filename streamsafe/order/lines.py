@@ -9,6 +9,8 @@ COMMUNICATION = "the communication stream"
 
 CURRENT = "the current stream"
 
+DEFAULT = "the default stream"
+
 NULL = {"torch": "torch.cuda.default_stream()", "cupy": "cupy.cuda.Stream.null"}
 """The legacy default stream, by library."""
 
@@ -30,6 +32,11 @@ def current(library: str, module: str) -> Named:
     return Named(CURRENT, _CURRENT[library].format(module))
 
 
+def default(library: str, module: str) -> Named:
+    """The legacy default stream, in a file in which the library is called ``module``."""
+    return Named(DEFAULT, module + NULL[library].removeprefix(library))
+
+
 def communicates(stream: str) -> bool:
     """Whether the name of a stream is that of one of a process group."""
     return stream.startswith(COMMUNICATION)
@@ -46,8 +53,8 @@ def code(edge: Edge) -> str:
 
 
 def line(edge: Edge) -> str:
-    """One line of code. A stream that nothing names in the program gets a short name, which the comment explains."""
-    explained: dict[str, str] = {}
+    """One line of code. A stream that nothing names in the program gets one that the comment explains."""
+    explained: dict[str, str] = {}  # a description of a stream: the name that the line gives it
     written = _written(edge, explained)
     comment = [f"{short} is {name}" for name, short in explained.items()]
     if edge.when == "released":
@@ -55,7 +62,7 @@ def line(edge: Edge) -> str:
     elif edge.when == "current":
         comment.append(f"before {edge.target.code} becomes current")
     elif edge.kind == "wait" and communicates(edge.source.name):
-        ours = _stream(edge.target, explained) if not edge.in_source else ""
+        ours = _stream(edge.target, explained, short=_THIS) if not edge.in_source else ""
         comment = [f"{short} is {name}" for name, short in explained.items()]
         comment.append(
             f"the collective's, where {ours} is current" if ours else "work is what the collective returned"
@@ -79,12 +86,16 @@ def _written(edge: Edge, explained: dict[str, str]) -> str:
     here, there = (" here", " at the first access") if edge.in_source else ("", "")
     if source.name == target.name or (source.code and source.code == target.code):
         said = f"{source.name}{there}" if there else other_name(source.name, source.name)
-        first = explained.setdefault(said, f"s{len(explained) + 1}")
+        first = explained.setdefault(said, _FIRST)
     else:
-        first = _stream(source, explained, there)
-    return _WAIT[edge.library].format(source=first, target=_stream(target, explained, here))
+        first = _stream(source, explained, there, _FIRST)
+    return _WAIT[edge.library].format(source=first, target=_stream(target, explained, here, _THIS))
 
 
-def _stream(stream: Named, explained: dict[str, str], where: str = "") -> str:
-    """A stream as code, or the short name that the comment explains."""
-    return stream.code or explained.setdefault(f"{stream.name}{where}", f"s{len(explained) + 1}")
+def _stream(stream: Named, explained: dict[str, str], where: str = "", short: str = "stream") -> str:
+    """A stream as code, or a name that the comment explains."""
+    return stream.code or explained.setdefault(f"{stream.name}{where}", short)
+
+
+_FIRST, _THIS = "first_stream", "this_stream"
+"""The streams of the first access and of the one where the line goes, where the program has no name for them."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from streamsafe.order.hazard import Facts, Span
 from streamsafe.order.lines import line as line_of
-from streamsafe.repairs.edges import handed_out, insertion, visible
+from streamsafe.repairs.edges import event_of_another_device, handed_out, insertion, visible
 from streamsafe.repairs.external import for_torch
 from streamsafe.repairs.names import File, inside, path
 
@@ -40,6 +40,8 @@ def advised(finding: Finding, texts: Texts) -> Finding:
             line = f"{taken.line}  # in {inside(text.text, taken.row)}, before line {taken.row}"
             return replace(finding, hazard=replace(finding.hazard, help=line))
     line = visible(text.text, line, finding.span, first)
+    if event_of_another_device(text.text, edge, finding.span, first):
+        line += f"{', ' if '  # ' in line else '  # '}where the device of the first access is current"
     return (
         finding
         if line == finding.hazard.help

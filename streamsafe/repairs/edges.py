@@ -14,6 +14,7 @@ from streamsafe.repairs.names import (
     File,
     Scope,
     attributes_of,
+    dotted,
     holds,
     inside,
     names_of,
@@ -85,6 +86,8 @@ def insertion(source: str, edge: Edge, place: Span, other: Span | None) -> Inser
         return None
     if not around or (holds(around[-1], other) and not hasattr(around[-1], "body")):
         return None
+    if event_of_another_device(source, edge, place, other):
+        return None
     statement = around[-1]
     if file.scope(other) is not scope and other.row and file.calls_its_own(statement):
         return None  # what it calls may make the first access
@@ -112,6 +115,28 @@ def insertion(source: str, edge: Edge, place: Span, other: Span | None) -> Inser
     if not file.knows(names, scope, statement) or not attributes_of(code) <= file.assigned(place):
         return None
     return Insertion(statement.lineno, code, guard(file, statement, code))
+
+
+def event_of_another_device(source: str, edge: Edge, place: Span, other: Span) -> bool:
+    """Whether the line makes an event of one device and records it on a stream of another, which fails (TG-07).
+
+    CuPy makes the event on the device that is current where the line stands.
+    """
+    file = File.of(source)
+    if file is None or edge.kind != "wait" or edge.library != "cupy" or not other.row:
+        return False
+    here, there = (
+        [
+            ast.unparse(item.context_expr)
+            for node in path(file.scope(each), each)
+            if isinstance(node, ast.With)
+            for item in node.items
+            if isinstance(item.context_expr, ast.Call)
+            and dotted(item.context_expr.func).rpartition(".")[2] == "Device"
+        ]
+        for each in (place, other)
+    )
+    return here != there
 
 
 def handed_out(source: str, edge: Edge, place: Span, other: Span) -> Insertion | None:
@@ -186,7 +211,7 @@ def visible(source: str, line: str, place: Span, other: Span) -> str:
     unknown = sorted(
         name for name in names if name != "self" and not file.sees(name, place) and file.sees(name, other)
     )
-    paths = [(name, name) for name in unknown]
+    paths = [(name, name) for name in unknown if f"{name} is " not in comment]
     if not file.sees("self", place) or file.owner(place) is not file.owner(other):
         missing = attributes_of(code) & file.assigned(other) - file.assigned(place)
         paths += [(f"self.{name}", f"self.{name}") for name in sorted(missing)]
@@ -194,12 +219,13 @@ def visible(source: str, line: str, place: Span, other: Span) -> str:
         return line
     function = inside(source, other.row)
     notes = [comment] if comment else []
-    taken = set(re.findall(r"\bs\d\b", line))
-    free = (name for number in range(1, 10) if (name := f"s{number}") not in taken)
     for path_, shown in paths:
-        new = next(free)
+        new = path_.rpartition(".")[2]
+        while file.sees(new, place):
+            new += "_"  # it is something else here
         code = re.sub(rf"(?<![\w.]){re.escape(path_)}\b", new, code)
-        notes.append(f"{new} is {shown} in {function}" if function else f"{new} is {shown}")
+        there = f" in {function}" if function else ""
+        notes.append(f"{new} is {'that' if new == shown else shown}{there}")
     return f"{code}  # {', '.join(notes)}"
 
 

@@ -248,7 +248,7 @@ def test_a_wait_of_another_class_goes_where_the_data_is_handed_over(
     assert insertion(source, TAKEN, second, first) is None
     shown = visible(source, LINE, second, first)
     assert shown.startswith(
-        "torch.cuda.current_stream().wait_stream(s1)  # s1 is self.stream in Prefetcher.preload()"
+        "torch.cuda.current_stream().wait_stream(stream)  # stream is self.stream in Prefetcher.preload()"
     )
     assert visible(source, LINE, Span("m.py", 16, 9, 16, 27), first) == LINE
 
