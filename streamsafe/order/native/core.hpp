@@ -19,7 +19,7 @@
 
 namespace streamsafe {
 
-using Key = uint64_t;  // of an event, a host thread or any other carrier: the caller's, above 1; 0: none
+using Key = uint64_t;  // of an event, a host thread or anything else with a clock: the caller's, above 1; 0: none
 using Report = std::vector<int64_t>;
 
 enum class ReportKind : int64_t { pair, latent, overwritten, violation, overlaid };
@@ -73,7 +73,7 @@ struct CapturedAccess {
   Ref<Block> block;
 };
 
-// What a capture left; as a carrier it knows its previous launch.
+// What a capture left; it knows its previous launch.
 struct Graph {
   uint32_t key = 0;
   bool private_pool = false;
@@ -358,9 +358,9 @@ class Core {
       to->learn(*from);
     } else if (from) {
       from->shown = true;
-      Clock& carrier = objects_[target];
-      carrier.merge(from->clock);
-      if (carrier.of(from->id) < from->count) carrier.set(from->id, from->count);
+      Clock& learner = objects_[target];
+      learner.merge(from->clock);
+      if (learner.of(from->id) < from->count) learner.set(from->id, from->count);
     } else if (to) {
       to->learn(0, 0, objects_[source]);
     } else {
@@ -1125,7 +1125,7 @@ class Core {
           examine(*cell, line, index, certain, mode, piece, host, *found);
     if (found && mode == Mode::reads)
       for (Cell* cell : planned.cells) {
-        // a graph reads what its capture saw there, whoever was given the memory since
+        // a graph reads what its capture saw there, even if the memory was handed out again since
         const Ref<Block>& block = launched ? launched->accesses[index].block : cell->block;
         const std::pair<uint32_t, Count> launch{cell->write.graph, cell->write.sequence};
         if (!overlaid(*cell, block) || overlays_.count(launch)) continue;
@@ -1442,7 +1442,7 @@ class Core {
       events_.each([&](Key, Ref<Event>& event) {
         if (event) forget(event->clock);
       });
-      for (auto& [key, carrier] : objects_) forget(carrier);
+      for (auto& [key, clock] : objects_) forget(clock);
       for (auto& [key, graph] : graphs_) forget(graph->clock);
       suspected_.clear();
       free_ids_.insert(free_ids_.end(), lost.begin(), lost.end());

@@ -12,50 +12,50 @@ namespace streamsafe {
 namespace memory {
 
 inline void handed_out(int device, Addr address, size_t size, Addr stream) {
-  State& the = state();
-  ++the.counters.allocations;
+  State& state = shared_state();
+  ++state.counters.allocations;
   const uint32_t site = Trace::place();
-  const Key thread = the.thread();
-  Lock guard(the.core.mutex);
-  if (!the.recorded_before.empty()) the.recorded_before.erase(address);
-  the.core.allocate(device, address, size, &the.line(device, stream), Owner::torch, site, 0, false, thread, &here.leftover);
+  const Key thread = state.thread();
+  Lock guard(state.core.mutex);
+  if (!state.recorded_before.empty()) state.recorded_before.erase(address);
+  state.core.allocate(device, address, size, &state.line(device, stream), Owner::torch, site, 0, false, thread, &thread_state.leftover);
 }
 
 inline void given_back(int device, Addr address, size_t size, Addr stream) {
-  State& the = state();
-  ++the.counters.frees;
+  State& state = shared_state();
+  ++state.counters.frees;
   const uint32_t site = Trace::place();
-  const Key thread = the.thread();
-  Lock guard(the.core.mutex);
-  Block* block = the.core.adopt(device, address, size, the.line(device, stream), Owner::torch);
-  auto before = the.recorded_before.find(address);
-  if (before != the.recorded_before.end()) {
+  const Key thread = state.thread();
+  Lock guard(state.core.mutex);
+  Block* block = state.core.adopt(device, address, size, state.line(device, stream), Owner::torch);
+  auto before = state.recorded_before.find(address);
+  if (before != state.recorded_before.end()) {
     for (Timeline* line : before->second) block->recorded.emplace_back(line);
-    the.recorded_before.erase(before);
+    state.recorded_before.erase(before);
   }
-  the.core.free(device, address, site, thread);
+  state.core.free(device, address, site, thread);
 }
 
 inline void to_driver(int device, Addr address, size_t size) {
-  State& the = state();
-  Lock guard(the.core.mutex);
-  the.core.release_block(device, address, size);
+  State& state = shared_state();
+  Lock guard(state.core.mutex);
+  state.core.release_block(device, address, size);
 }
 
 inline void recorded(int device, Addr address, int stream_device, Addr stream) {
-  State& the = state();
-  ++the.counters.recorded_streams;
-  Lock guard(the.core.mutex);
-  Timeline& line = the.line(stream_device, stream);
-  if (the.core.block_at(device, address)) the.core.record_stream(device, address, line);
-  else the.recorded_before[address].push_back(&line);
+  State& state = shared_state();
+  ++state.counters.recorded_streams;
+  Lock guard(state.core.mutex);
+  Timeline& line = state.line(stream_device, stream);
+  if (state.core.block_at(device, address)) state.core.record_stream(device, address, line);
+  else state.recorded_before[address].push_back(&line);
 }
 
 // The operator that runs will write a block that it was just given.
 inline void will_write(int device, Addr address, size_t size) {
-  here.leftover = false;
-  if (!here.inside || here.inside->fresh) return;
-  Touched touched;
+  thread_state.leftover = false;
+  if (!thread_state.inside || thread_state.inside->fresh) return;
+  Uses touched;
   Use use;
   use.space = device;
   use.start = address;
@@ -63,16 +63,16 @@ inline void will_write(int device, Addr address, size_t size) {
   use.mode = Mode::writes;
   touched.add(use, nullptr);
   const Queue queue = queue_now(device);
-  enqueue(&queue, touched, here.operation, here.site);
+  enqueue(&queue, touched, thread_state.operation, thread_state.site);
 }
 
 // For a simulated allocator; see extension.py.
 inline void block_callback(uintptr_t address, size_t size, int device, uintptr_t stream, int what) {
-  if (!state().on.load(std::memory_order_relaxed)) return;
+  if (!shared_state().on.load(std::memory_order_relaxed)) return;
   switch (what) {
     case 0:
       handed_out(device, address, size, stream);
-      if (here.leftover) will_write(device, address, size);
+      if (thread_state.leftover) will_write(device, address, size);
       break;
     case 1:
       given_back(device, address, size, stream);
@@ -99,13 +99,13 @@ struct Front final : CUDAAllocator {
   DataPtr allocate(size_t size) override {
     here_leftover() = false;
     DataPtr data = inner->allocate(size);
-    if (here_leftover() && streamsafe::state().on.load(std::memory_order_relaxed) && data.get())
+    if (here_leftover() && streamsafe::shared_state().on.load(std::memory_order_relaxed) && data.get())
       streamsafe::memory::will_write(data.device().index(), reinterpret_cast<streamsafe::Addr>(data.get()), size);
     return data;
   }
   using CUDAAllocator::recordStream;
   void recordStream(const DataPtr& data, CUDAStream stream) override {
-    if (streamsafe::state().on.load(std::memory_order_relaxed) && data.get())
+    if (streamsafe::shared_state().on.load(std::memory_order_relaxed) && data.get())
       streamsafe::memory::recorded(data.device().index(), reinterpret_cast<streamsafe::Addr>(data.get()), stream.device_index(),
                                    reinterpret_cast<streamsafe::Addr>(stream.stream()));
     inner->recordStream(data, stream);
@@ -113,7 +113,7 @@ struct Front final : CUDAAllocator {
 #include "forward.inc"
 
  private:
-  static bool& here_leftover() { return streamsafe::here.leftover; }
+  static bool& here_leftover() { return streamsafe::thread_state.leftover; }
 };
 
 }  // namespace c10::cuda::CUDACachingAllocator
@@ -124,7 +124,7 @@ namespace memory {
 namespace caching = c10::cuda::CUDACachingAllocator;
 
 inline void tracker(const caching::TraceEntry& entry) {
-  if (!state().on.load(std::memory_order_relaxed)) return;
+  if (!shared_state().on.load(std::memory_order_relaxed)) return;
   const Addr address = Addr(entry.addr_), stream = reinterpret_cast<Addr>(entry.stream_);
   switch (entry.action_) {
     case caching::TraceEntry::ALLOC:

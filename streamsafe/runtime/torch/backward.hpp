@@ -23,9 +23,9 @@ inline uint32_t forward_site(uint64_t number) {
 
 // The id and the place of an operation: the engine's work is done by backward(), at the line that calls it.
 inline void name_operation(const Operator& op, uint32_t& operation, uint32_t& site) {
-  State& the = state();
+  State& state = shared_state();
   operation = op.id;
-  site = the.sites.capture();
+  site = state.sites.capture();
   const Backward* backward = backward_now();
   if (!backward) return;
   const bool by_hook = site && site != backward->site;  // a line of a hook, or of a Function's own backward
@@ -58,7 +58,7 @@ inline void name_operation(const Operator& op, uint32_t& operation, uint32_t& si
       return;
     }
   }
-  operation = known[key] = the.intern_backward(op.id, by_hook ? op.name : "backward()", name, forward, by_hook ? backward->site : 0);
+  operation = known[key] = state.intern_backward(op.id, by_hook ? op.name : "backward()", name, forward, by_hook ? backward->site : 0);
 }
 
 }  // namespace streamsafe

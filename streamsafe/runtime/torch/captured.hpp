@@ -20,41 +20,41 @@ inline void refuse_wait(const Operator& op, const torch::jit::Stack& stack, size
     waits = host && !non_blocking;
   }
   if (!waits) return;
-  State& the = state();
+  State& state = shared_state();
   const Queue queue = queue_now(seen.index);
   std::vector<Report> reports;
   {
-    Lock guard(the.core.mutex);
-    if (the.core.synchronizes(the.line(queue.device, queue.handle), operation, site)) return;
-    reports = take_reports(the.core);
+    Lock guard(state.core.mutex);
+    if (state.core.synchronizes(state.line(queue.device, queue.handle), operation, site)) return;
+    reports = take_reports(state.core);
   }
   judge(reports, operation, nullptr, true);
 }
 
 // Of a capture: what would not be repeated when the graph is launched.
 inline void refuse_unrepeated(Violation which, int device, uint32_t operation, uint32_t site) {
-  State& the = state();
+  State& state = shared_state();
   const Queue queue = queue_now(device);
   std::vector<Report> reports;
   {
-    Lock guard(the.core.mutex);
-    if (the.core.refuses(which, the.line(queue.device, queue.handle), operation, site)) return;
-    reports = take_reports(the.core);
+    Lock guard(state.core.mutex);
+    if (state.core.refuses(which, state.line(queue.device, queue.handle), operation, site)) return;
+    reports = take_reports(state.core);
   }
   judge(reports, operation, nullptr, true);
 }
 
 // Work on a stream that was not forked from the capturing one, once for each stream (GM-side_launch).
 inline void refuse_beside(const Seen& seen, uint32_t operation, uint32_t site) {
-  State& the = state();
+  State& state = shared_state();
   const Queue queue = queue_now(seen.index);
   std::vector<Report> reports;
   {
-    Lock guard(the.core.mutex);
-    Timeline& line = the.line(queue.device, queue.handle);
-    if (the.beside.count(line.id) || the.core.enqueues_beside(line, operation, site)) return;
-    the.beside.insert(line.id);
-    reports = take_reports(the.core);
+    Lock guard(state.core.mutex);
+    Timeline& line = state.line(queue.device, queue.handle);
+    if (state.beside.count(line.id) || state.core.enqueues_beside(line, operation, site)) return;
+    state.beside.insert(line.id);
+    reports = take_reports(state.core);
   }
   judge(reports, operation, nullptr, true);
 }
@@ -65,10 +65,10 @@ inline void refuse_generator(const Operator& op, const torch::jit::Stack& stack,
   if (!value.isGenerator()) return;
   const at::Generator generator = value.toGenerator();
   if (!generator.defined() || generator.device().type() != c10::DeviceType::CUDA) return;
-  State& the = state();
+  State& state = shared_state();
   {
-    Lock guard(the.core.mutex);
-    if (the.generators.count(generator.unsafeGetGeneratorImpl())) return;
+    Lock guard(state.core.mutex);
+    if (state.generators.count(generator.unsafeGetGeneratorImpl())) return;
   }
   refuse_unrepeated(Violation::generator, generator.device().index(), operation, site);
 }
@@ -80,18 +80,18 @@ inline void note_host_write(const Operator& op, const torch::jit::Stack& stack, 
     const at::Tensor& tensor = stack[base + argument.index].toTensor();
     if (!tensor.defined() || !tensor.is_cpu() || !tensor.has_storage() || !tensor.numel() || !tensor.is_pinned()) continue;
     const Addr start = reinterpret_cast<Addr>(tensor.const_data_ptr());
-    Lock guard(state().core.mutex);
-    state().written.push_back({start, start + Addr(tensor.storage().nbytes() - tensor.storage_offset() * tensor.itemsize()), operation, site});
+    Lock guard(shared_state().core.mutex);
+    shared_state().written.push_back({start, start + Addr(tensor.storage().nbytes() - tensor.storage_offset() * tensor.itemsize()), operation, site});
   }
 }
-inline void refuse_host_work(const Touched& by_stream, int device) {
-  State& the = state();
+inline void refuse_host_work(const Uses& by_stream, int device) {
+  State& state = shared_state();
   for (const Use& use : by_stream.uses) {
     if (use.mode != Mode::reads) continue;
     State::Written found{};
     {
-      Lock guard(the.core.mutex);
-      for (auto& each : the.written)
+      Lock guard(state.core.mutex);
+      for (auto& each : state.written)
         if (each.start < use.stop && use.start < each.stop) found = each;
     }
     if (found.stop) refuse_unrepeated(Violation::host_work, device, found.operation, found.site);

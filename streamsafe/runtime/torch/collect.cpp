@@ -15,8 +15,8 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
 
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) { lists::install(library); }
 
-Touched touched_of(const std::vector<std::tuple<Addr, Addr, bool, bool>>& uses, int space) {
-  Touched touched;
+Uses touched_of(const std::vector<std::tuple<Addr, Addr, bool, bool>>& uses, int space) {
+  Uses touched;
   for (auto& [address, size, write, certain] : uses) {
     Use use;
     use.space = space;
@@ -30,20 +30,20 @@ Touched touched_of(const std::vector<std::tuple<Addr, Addr, bool, bool>>& uses, 
 }
 
 void launch(const std::string& operation, const std::vector<std::tuple<Addr, Addr, bool, bool>>& uses, int device, Addr stream) {
-  State& the = state();
-  if (!the.on) return;
-  const uint32_t id = the.intern(operation), site = the.sites.capture();
-  const Touched touched = touched_of(uses, device);
+  State& state = shared_state();
+  if (!state.on) return;
+  const uint32_t id = state.intern(operation), site = state.sites.capture();
+  const Uses touched = touched_of(uses, device);
   const Queue queue{device, stream};
   py::gil_scoped_release release;
   enqueue(&queue, touched, id, site);
 }
 
 void host_access(const std::string& operation, const std::vector<std::tuple<Addr, Addr, bool, bool>>& uses) {
-  State& the = state();
-  if (!the.on || !the.host || !the.host_blocks) return;
-  const uint32_t id = the.intern(operation), site = the.sites.capture();
-  Touched touched = touched_of(uses, HOST_SPACE);
+  State& state = shared_state();
+  if (!state.on || !state.host || !state.host_blocks) return;
+  const uint32_t id = state.intern(operation), site = state.sites.capture();
+  Uses touched = touched_of(uses, HOST_SPACE);
   keep_known(touched);
   if (touched.uses.empty()) return;
   py::gil_scoped_release release;
@@ -52,48 +52,48 @@ void host_access(const std::string& operation, const std::vector<std::tuple<Addr
 
 // A backward pass begins in this thread; its other threads hear of it too. `gradients`: addresses of what it was given.
 void backward_begins(const std::vector<std::tuple<int, Addr>>& gradients) {
-  State& the = state();
+  State& state = shared_state();
   auto info = std::make_shared<Backward>();
-  info->site = the.sites.capture();
-  info->thread = the.thread();
+  info->site = state.sites.capture();
+  info->thread = state.thread();
   c10::ThreadLocalDebugInfo::_push(backward_info(), info);
-  Lock guard(the.core.mutex);
+  Lock guard(state.core.mutex);
   for (auto& [device, address] : gradients)
-    if (Block* block = the.core.block_at(device, address)) {
+    if (Block* block = state.core.block_at(device, address)) {
       block->flags |= INITIAL_GRADIENT;
-      the.core.say(TapeEntry::gradient, device, block->start, block->stop);
+      state.core.say(TapeEntry::gradient, device, block->start, block->stop);
     }
 }
 
 void backward_ends() { c10::ThreadLocalDebugInfo::_pop(backward_info()); }
 
 void start(py::object judge, bool fresh, bool threads, bool host) {
-  State& the = state();
+  State& state = shared_state();
   {
-    Lock guard(the.core.mutex);
+    Lock guard(state.core.mutex);
     if (fresh) {
-      the.core.reset(threads);
-      the.lines = Flat<Timeline*>(256);
-      the.handles.clear();
-      the.communicating.clear();
-      the.recorded_before.clear();
-      the.stashed.clear();
-      the.host_blocks = 0;
-      the.capturing = false;
+      state.core.reset(threads);
+      state.lines = Flat<Timeline*>(256);
+      state.handles.clear();
+      state.communicating.clear();
+      state.recorded_before.clear();
+      state.stashed.clear();
+      state.host_blocks = 0;
+      state.capturing = false;
     }
-    the.threads = threads;
-    the.host = host;
+    state.threads = threads;
+    state.host = host;
   }
-  PyObject* before = the.judge;
-  the.judge = judge.release().ptr();
+  PyObject* before = state.judge;
+  state.judge = judge.release().ptr();
   Py_XDECREF(before);
   listen();
-  the.on = true;
+  state.on = true;
 }
 
 void stop() {
-  state().on = false;
-  state().pending = false;
+  shared_state().on = false;
+  shared_state().pending = false;
 }
 
 // A little program on numbers of its own: an access, a wait and a conflict.
@@ -114,7 +114,7 @@ std::string self_test() {
 }
 
 py::dict counters() {
-  const Counters& counted = state().counters;
+  const Counters& counted = shared_state().counters;
   py::dict found;
   found["operators"] = counted.operators.load();
   found["uses"] = counted.uses.load();
@@ -125,24 +125,24 @@ py::dict counters() {
   found["frees"] = counted.frees.load();
   found["recorded_streams"] = counted.recorded_streams.load();
   found["conflicts"] = counted.conflicts.load();
-  found["sites"] = state().sites.size();
-  Lock guard(state().core.mutex);
-  found["cells"] = state().core.cells();
-  found["blocks"] = state().core.blocks();
+  found["sites"] = shared_state().sites.size();
+  Lock guard(shared_state().core.mutex);
+  found["cells"] = shared_state().core.cells();
+  found["blocks"] = shared_state().core.blocks();
   return found;
 }
 
 py::object operation_of(uint32_t id) {
-  Lock guard(state().core.mutex);
-  if (id >= state().operations.size()) return py::none();
-  const Operation& found = state().operations[id];
+  Lock guard(shared_state().core.mutex);
+  if (id >= shared_state().operations.size()) return py::none();
+  const Operation& found = shared_state().operations[id];
   return py::make_tuple(found.name, found.backward, found.node, found.forward, found.caller);
 }
 
 py::object line_of(uint32_t id) {
-  Lock guard(state().core.mutex);
-  auto found = state().handles.find(id);
-  if (found == state().handles.end()) return py::none();
+  Lock guard(shared_state().core.mutex);
+  auto found = shared_state().handles.find(id);
+  if (found == shared_state().handles.end()) return py::none();
   return py::make_tuple(found->second.first, found->second.second);
 }
 
@@ -152,48 +152,48 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   using namespace streamsafe;
   // No thread may be in the core while the process forks, for the child may open a session of its own. In the child nobody
   // listens; CUDA does not survive a fork either.
-  pthread_atfork([]() { state().core.mutex.lock(); }, []() { state().core.mutex.unlock(); },
+  pthread_atfork([]() { shared_state().core.mutex.lock(); }, []() { shared_state().core.mutex.unlock(); },
                  []() {
-                   State& the = state();
-                   the.on = false;
-                   the.pending = false;
-                   the.core.mutex.unlock();
-                   the.sites.forked();
-                   the.table.forked();
+                   State& state = shared_state();
+                   state.on = false;
+                   state.pending = false;
+                   state.core.mutex.unlock();
+                   state.sites.forked();
+                   state.table.forked();
                  });
   module.def("attach", [](py::object internal) {
-    state().sites.ask(internal.ptr());
+    shared_state().sites.ask(internal.ptr());
     listen();
     return memory::attach();
   });
   module.def("listen", &listen);
-  module.def("set_external", [](bool external) { here.external = external; });
+  module.def("set_external", [](bool external) { thread_state.external = external; });
   module.def("start", &start);
   module.def("stop", &stop);
-  module.def("core", []() { return reinterpret_cast<uintptr_t>(&state().core); });
+  module.def("core", []() { return reinterpret_cast<uintptr_t>(&shared_state().core); });
   module.def("key", []() { return int(KEY); });
   module.def("include_thread", [](bool on) { c10::impl::tls_set_dispatch_key_included(KEY, on); });
   module.def("set_thread", [](Key key, bool main) {
     State::thread_key = key;
-    if (main) state().main_thread = key;
+    if (main) shared_state().main_thread = key;
   });
-  module.def("set_pending", [](bool pending) { state().pending = pending; });
-  module.def("set_capturing", [](bool capturing, const std::vector<uintptr_t>& generators, bool here) {
-    State& the = state();
-    Lock guard(the.core.mutex);
-    the.capturing = capturing;
-    captures = here;
-    the.generators.clear();
-    for (uintptr_t each : generators) the.generators.insert(reinterpret_cast<const void*>(each));
-    if (!capturing) the.written.clear();
-    the.beside.clear();
+  module.def("set_pending", [](bool pending) { shared_state().pending = pending; });
+  module.def("set_capturing", [](bool capturing, const std::vector<uintptr_t>& generators, bool this_thread) {
+    State& state = shared_state();
+    Lock guard(state.core.mutex);
+    state.capturing = capturing;
+    captures = this_thread;
+    state.generators.clear();
+    for (uintptr_t each : generators) state.generators.insert(reinterpret_cast<const void*>(each));
+    if (!capturing) state.written.clear();
+    state.beside.clear();
   });
-  module.def("set_refused", [](bool refused) { here.refused = refused; });
+  module.def("set_refused", [](bool refused) { thread_state.refused = refused; });
   module.def("take_stashed", []() {
-    Lock guard(state().core.mutex);
+    Lock guard(shared_state().core.mutex);
     std::vector<Report> reports;
-    for (auto& [thread, report] : state().stashed) reports.push_back(std::move(report));
-    state().stashed.clear();
+    for (auto& [thread, report] : shared_state().stashed) reports.push_back(std::move(report));
+    shared_state().stashed.clear();
     return reports;
   });
   module.def("launch", &launch);
@@ -206,29 +206,29 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("backward_begins", &backward_begins);
   module.def("backward_ends", &backward_ends);
   module.def("line", [](int device, Addr handle, int kind) {
-    Lock guard(state().core.mutex);
-    return state().line(device, handle, kind).id;
+    Lock guard(shared_state().core.mutex);
+    return shared_state().line(device, handle, kind).id;
   });
   module.def("forget_line", [](int device, Addr handle) {
-    Lock guard(state().core.mutex);
-    state().forget_line(device, handle);
+    Lock guard(shared_state().core.mutex);
+    shared_state().forget_line(device, handle);
   });
   module.def("owns", [](int device, Addr address) {
-    Lock guard(state().core.mutex);
-    const Block* block = state().core.block_at(device, address);
+    Lock guard(shared_state().core.mutex);
+    const Block* block = shared_state().core.block_at(device, address);
     return block && block->start == address && !block->ended && block->owner == Owner::torch;
   });
   module.def("line_of", &line_of);
   module.def("communicates", [](int device, Addr handle) {
-    Lock guard(state().core.mutex);
-    return state().communicating.count({device, handle}) > 0;
+    Lock guard(shared_state().core.mutex);
+    return shared_state().communicating.count({device, handle}) > 0;
   });
   module.def("operation_of", &operation_of);
-  module.def("site", [](uint32_t id) { return py::reinterpret_steal<py::object>(state().sites.pairs(id)); });
-  module.def("site_now", []() { return state().sites.capture(); });
+  module.def("site", [](uint32_t id) { return py::reinterpret_steal<py::object>(shared_state().sites.pairs(id)); });
+  module.def("site_now", []() { return shared_state().sites.capture(); });
   module.def("block_callback", []() { return reinterpret_cast<uintptr_t>(&memory::block_callback); });
   module.def("self_test", &self_test);
   module.def("counters", &counters);
   // for an audit: the operator in whose kernel the calling thread is; empty: in none
-  module.def("inside", []() { return here.inside ? here.inside->name : std::string(); });
+  module.def("inside", []() { return thread_state.inside ? thread_state.inside->name : std::string(); });
 }

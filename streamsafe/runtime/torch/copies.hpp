@@ -21,12 +21,12 @@ inline bool ends_in_copy(const at::Tensor& source, const at::Tensor& result) {
 inline void know_complete(const Operator& op, const Seen& arguments, const Seen& results, const at::Tensor& source,
                           const at::Tensor& result, uint32_t site) {
   if (!op.makes_copy || !arguments.device.uses.empty() || results.device.uses.empty() || !ends_in_copy(source, result)) return;
-  State& the = state();
+  State& state = shared_state();
   const Queue queue = queue_now(results.index);
-  const Key thread = the.thread();
-  Lock guard(the.core.mutex);
-  Timeline& line = the.line(queue.device, queue.handle);
-  if (!line.capture) the.core.synchronize_stream(line, thread, site);
+  const Key thread = state.thread();
+  Lock guard(state.core.mutex);
+  Timeline& line = state.line(queue.device, queue.handle);
+  if (!line.capture) state.core.synchronize_stream(line, thread, site);
 }
 
 // A copy between two devices: on the source's stream, which first waits for the other device's, and then has it wait (TG-02).
@@ -60,12 +60,12 @@ struct Peers {
 
  private:
   static void order(const Queue& first, const Queue& then, uint32_t site) {
-    State& the = state();
-    const Key thread = the.thread();
-    Lock guard(the.core.mutex);
-    the.core.record(BETWEEN_STREAMS, the.line(first.device, first.handle), thread, site);
-    the.core.wait(the.line(then.device, then.handle), BETWEEN_STREAMS, thread, site, false, true);
-    the.stash();
+    State& state = shared_state();
+    const Key thread = state.thread();
+    Lock guard(state.core.mutex);
+    state.core.record(BETWEEN_STREAMS, state.line(first.device, first.handle), thread, site);
+    state.core.wait(state.line(then.device, then.handle), BETWEEN_STREAMS, thread, site, false, true);
+    state.stash();
   }
 };
 

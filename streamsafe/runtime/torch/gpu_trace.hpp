@@ -1,4 +1,4 @@
-// torch's GPU trace: what streams and events do, heard in C++ and without the GIL, and handed on to whoever listened before.
+// torch's GPU trace: what streams and events do, heard in C++ and without the GIL, and handed on to earlier listeners.
 #pragma once
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/core/impl/PyInterpreter.h>
@@ -54,35 +54,35 @@ struct Trace final : c10::impl::PyInterpreterVTable {
   void trace_gpu_event_deletion(c10::DeviceType type, uintptr_t event) const override {
     if (next) (*next)->trace_gpu_event_deletion(type, event);
     if (!ours()) return;
-    Lock guard(state().core.mutex);
-    state().core.destroy_event(event);
+    Lock guard(shared_state().core.mutex);
+    shared_state().core.destroy_event(event);
   }
   void trace_gpu_event_record(c10::DeviceType type, uintptr_t event, uintptr_t stream) const override {
     if (next) (*next)->trace_gpu_event_record(type, event, stream);
     if (!ours()) return;
-    State& the = state();
-    ++the.counters.records;
+    State& state = shared_state();
+    ++state.counters.records;
     const int device = device_now();
     const uint32_t site = place();
-    const Key thread = the.thread();
-    Lock guard(the.core.mutex);
-    the.core.record(event, the.line(device, stream), thread, site, here.external);
+    const Key thread = state.thread();
+    Lock guard(state.core.mutex);
+    state.core.record(event, state.line(device, stream), thread, site, thread_state.external);
   }
   void trace_gpu_event_wait(c10::DeviceType type, uintptr_t event, uintptr_t stream) const override {
     if (next) (*next)->trace_gpu_event_wait(type, event, stream);
     if (!ours()) return;
-    State& the = state();
-    ++the.counters.waits;
+    State& state = shared_state();
+    ++state.counters.waits;
     const int device = device_now();
     const uint32_t site = place();
-    const Key thread = the.thread();
-    Lock guard(the.core.mutex);
+    const Key thread = state.thread();
+    Lock guard(state.core.mutex);
     // a wait by an operator or by the autograd engine is not the program's, which can have meant nothing by it
-    const bool implicit = here.inside || backward_now() || !state().sites.in_python();
-    Timeline& line = the.line(device, stream);
-    the.core.wait(line, event, thread, site, here.external, implicit);
-    the.stash();
-    if (here.collective) here.collective->waited(line, stream, thread);
+    const bool implicit = thread_state.inside || backward_now() || !shared_state().sites.in_python();
+    Timeline& line = state.line(device, stream);
+    state.core.wait(line, event, thread, site, thread_state.external, implicit);
+    state.stash();
+    if (thread_state.collective) thread_state.collective->waited(line, stream, thread);
   }
   void trace_gpu_memory_allocation(c10::DeviceType type, uintptr_t address) const override {
     if (next) (*next)->trace_gpu_memory_allocation(type, address);
@@ -95,57 +95,57 @@ struct Trace final : c10::impl::PyInterpreterVTable {
   }
   void trace_gpu_device_synchronization(c10::DeviceType type) const override {
     if (next) (*next)->trace_gpu_device_synchronization(type);
-    if (!ours() || here.refused) return;
-    State& the = state();
-    ++the.counters.synchronizations;
+    if (!ours() || thread_state.refused) return;
+    State& state = shared_state();
+    ++state.counters.synchronizations;
     const int device = device_now();
     const uint32_t site = place();
-    const Key thread = the.thread();
-    Lock guard(the.core.mutex);
-    the.core.synchronize_device(device, thread, site);
-    the.stash();
+    const Key thread = state.thread();
+    Lock guard(state.core.mutex);
+    state.core.synchronize_device(device, thread, site);
+    state.stash();
   }
   void trace_gpu_stream_synchronization(c10::DeviceType type, uintptr_t stream) const override {
     if (next) (*next)->trace_gpu_stream_synchronization(type, stream);
-    if (!ours() || here.refused) return;
-    State& the = state();
+    if (!ours() || thread_state.refused) return;
+    State& state = shared_state();
     const int device = device_now();
     const bool program = !Py_IsInitialized() || PyGILState_GetThisThreadState() || backward_now();
     if (!program) {  // a thread that does a process group's work: the program hears of it by an event
-      Lock guard(the.core.mutex);
-      if (the.communicating.count({device, stream})) return;
+      Lock guard(state.core.mutex);
+      if (state.communicating.count({device, stream})) return;
     }
-    ++the.counters.synchronizations;
-    here.waited = true;
+    ++state.counters.synchronizations;
+    thread_state.waited = true;
     const uint32_t site = place();
-    const Key thread = the.thread();
-    Lock guard(the.core.mutex);
-    the.core.synchronize_stream(the.line(device, stream), thread, site);
-    the.stash();
+    const Key thread = state.thread();
+    Lock guard(state.core.mutex);
+    state.core.synchronize_stream(state.line(device, stream), thread, site);
+    state.stash();
   }
   void trace_gpu_event_synchronization(c10::DeviceType type, uintptr_t event) const override {
     if (next) (*next)->trace_gpu_event_synchronization(type, event);
-    if (!ours() || here.refused) return;
-    State& the = state();
-    ++the.counters.synchronizations;
+    if (!ours() || thread_state.refused) return;
+    State& state = shared_state();
+    ++state.counters.synchronizations;
     const uint32_t site = place();
-    const Key thread = the.thread();
-    Lock guard(the.core.mutex);
-    the.core.synchronize_event(event, thread, site);
-    the.stash();
+    const Key thread = state.thread();
+    Lock guard(state.core.mutex);
+    state.core.synchronize_event(event, thread, site);
+    state.stash();
   }
 
-  static bool ours() { return state().on.load(std::memory_order_relaxed); }
+  static bool ours() { return shared_state().on.load(std::memory_order_relaxed); }
   // Other locks may be held here: nothing may wait for the GIL.
   static uint32_t place() {
-    if (here.site) return here.site;
-    if (const uint32_t site = state().sites.capture(Sites::Gil::only_if_held)) return site;
+    if (thread_state.site) return thread_state.site;
+    if (const uint32_t site = shared_state().sites.capture(Sites::Gil::only_if_held)) return site;
     const Backward* backward = backward_now();
     return backward ? backward->site : 0;
   }
 };
 
-// Listen; whoever did before still hears.
+// Listen; earlier listeners are still called.
 inline void listen() {
   static auto* trace = new Trace();
   static auto* interpreter = new c10::impl::PyInterpreter(trace);

@@ -57,35 +57,35 @@ struct Kernel<Op, void(Arguments...)> {
   }
 
   static void call(c10::DispatchKeySet keys, Arguments... arguments) {
-    State& the = state();
-    if (!the.on.load(std::memory_order_relaxed)) {
+    State& state = shared_state();
+    if (!state.on.load(std::memory_order_relaxed)) {
       c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
       Op::redispatch(below(keys), arguments...);
       return;
     }
-    const Operator& op = the.table.of(handle(), [&](const std::string& name) { return the.intern(name); });
+    const Operator& op = state.table.of(handle(), [&](const std::string& name) { return state.intern(name); });
     Borrowed borrowed;
     Seen& seen = *borrowed.seen;
     Roles roles(op);
     (see_argument(seen, arguments, roles.take()), ...);
-    if (seen.wrapped || the.capturing.load(std::memory_order_relaxed) || c10::impl::dispatch_mode_enabled()) {  // seldom, and there is more to look at
+    if (seen.wrapped || state.capturing.load(std::memory_order_relaxed) || c10::impl::dispatch_mode_enabled()) {  // seldom, and there is more to look at
       torch::jit::Stack stack;
       torch::jit::push(stack, arguments...);
       operate(handle(), keys, &stack);
       return;
     }
-    if (the.pending.load(std::memory_order_relaxed)) raise_pending();
-    the.counters.operators.fetch_add(1, std::memory_order_relaxed);
+    if (state.pending.load(std::memory_order_relaxed)) raise_pending();
+    state.counters.operators.fetch_add(1, std::memory_order_relaxed);
     uint32_t operation = op.id, site = 0;
     if (!seen.device.uses.empty() || !seen.cpu.uses.empty()) name_operation(op, operation, site);
     do_by_host(seen, operation, site);
     if (!seen.device.uses.empty()) {
-      the.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
+      state.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
       enqueue_all(seen, operation, site, true, borrowed.undo);
     }
     if (at::GradMode::is_enabled()) remember_forward(site);
     try {
-      Inside inside(op, operation, site, seen.index);
+      OperatorScope scope(op, operation, site, seen.index);
       c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
       Op::redispatch(below(keys), arguments...);
     } catch (...) {

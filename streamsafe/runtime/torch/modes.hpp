@@ -12,7 +12,7 @@ namespace streamsafe {
 // come to the hooks, but torch's own observers hear of it.
 class Handled {
  public:
-  Handled(const c10::OperatorHandle& handle, const Touched& arguments) : handle_(handle), arguments_(arguments), outer_(current_) {
+  Handled(const c10::OperatorHandle& handle, const Uses& arguments) : handle_(handle), arguments_(arguments), outer_(current_) {
     if (!c10::impl::dispatch_mode_enabled()) return;
     current_ = this;
     watching_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&called).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
@@ -42,8 +42,8 @@ class Handled {
     }
     const auto found = c10::Dispatcher::singleton().findSchema(*name);
     if (!found) return;
-    State& the = state();
-    const Operator& op = the.table.of(*found, [&](const std::string& called) { return the.intern(called); });
+    State& state = shared_state();
+    const Operator& op = state.table.of(*found, [&](const std::string& called) { return state.intern(called); });
     if (op.pass || op.skip) return;
     const auto inputs = function.inputs();
     Seen its;
@@ -54,7 +54,7 @@ class Handled {
   }
 
   const c10::OperatorHandle& handle_;
-  const Touched& arguments_;
+  const Uses& arguments_;
   Handled* outer_;
   std::optional<at::CallbackHandle> watching_;
   bool ran_ = false;

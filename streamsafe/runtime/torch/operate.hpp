@@ -25,7 +25,7 @@ inline void enqueue_all(Seen& seen, uint32_t operation, uint32_t site, bool may_
     enqueue(&queue, seen.device, operation, site, may_raise, undo);
     return;
   }
-  std::map<int, Touched> parts;
+  std::map<int, Uses> parts;
   for (size_t i = 0; i < seen.device.uses.size(); ++i) parts[seen.device.uses[i].space].add(seen.device.uses[i], seen.device.tensors[i]);
   for (auto& [device, touched] : parts) {
     const Queue queue = queue_now(device);
@@ -33,18 +33,18 @@ inline void enqueue_all(Seen& seen, uint32_t operation, uint32_t site, bool may_
   }
 }
 
-struct Inside {
-  Here before = here;
-  Inside(const Operator& op, uint32_t operation, uint32_t site, int device, Within* within = nullptr) {
-    here.inside = &op;
-    here.operation = operation;
-    here.site = site;
-    here.device = device;
-    here.within = within;
-    here.collective = nullptr;
-    here.waited = false;
+struct OperatorScope {
+  ThreadState before = thread_state;
+  OperatorScope(const Operator& op, uint32_t operation, uint32_t site, int device, KernelScope* kernel = nullptr) {
+    thread_state.inside = &op;
+    thread_state.operation = operation;
+    thread_state.site = site;
+    thread_state.device = device;
+    thread_state.kernel = kernel;
+    thread_state.collective = nullptr;
+    thread_state.waited = false;
   }
-  ~Inside() { here = before; }
+  ~OperatorScope() { thread_state = before; }
 };
 
 // Vectors that are used again and again; an operator may run inside another.
@@ -75,33 +75,33 @@ struct Borrowed {
 inline void do_by_host(Seen& seen, uint32_t operation, uint32_t site) {
   if (seen.cpu.uses.empty()) return;
   keep_known(seen.cpu);
-  if (!seen.cpu.uses.empty() && state().host) enqueue(nullptr, seen.cpu, operation, site);
+  if (!seen.cpu.uses.empty() && shared_state().host) enqueue(nullptr, seen.cpu, operation, site);
 }
 
 // What the thread found where it could not raise; what other threads found is theirs.
 inline void raise_pending() {
-  State& the = state();
-  if (!the.pending.exchange(false)) return;
+  State& state = shared_state();
+  if (!state.pending.exchange(false)) return;
   struct Left {
-    State& the;
+    State& state;
     ~Left() {
-      Lock guard(the.core.mutex);
-      if (!the.stashed.empty()) the.pending = true;
+      Lock guard(state.core.mutex);
+      if (!state.stashed.empty()) state.pending = true;
     }
-  } left{the};
+  } left{state};
   std::vector<Report> reports;
   {
-    Lock guard(the.core.mutex);
+    Lock guard(state.core.mutex);
     const Addr own = State::thread_number();
-    auto others = std::stable_partition(the.stashed.begin(), the.stashed.end(), [&](auto& each) { return each.first == own; });
-    for (auto it = the.stashed.begin(); it != others; ++it) reports.push_back(std::move(it->second));
-    the.stashed.erase(the.stashed.begin(), others);
+    auto others = std::stable_partition(state.stashed.begin(), state.stashed.end(), [&](auto& each) { return each.first == own; });
+    for (auto it = state.stashed.begin(); it != others; ++it) reports.push_back(std::move(it->second));
+    state.stashed.erase(state.stashed.begin(), others);
   }
   judge(reports, 0, nullptr, true);
 }
 
 // A result in an argument's memory is that argument, whatever the schema says.
-inline void drop_given(Touched& results, const Touched& arguments) {
+inline void drop_given(Uses& results, const Uses& arguments) {
   if (results.uses.size() > 8 || arguments.uses.size() > 64) return;
   size_t kept = 0;
   for (size_t i = 0; i < results.uses.size(); ++i) {
@@ -118,17 +118,17 @@ inline void drop_given(Touched& results, const Touched& arguments) {
 // An operator on wrapper subclasses is one on what they hold. It counts once it is done: in it there may be waits, and
 // what the host has waited for in it is over.
 inline void operate_on_subclasses(const Operator& op, const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack, Seen& seen) {
-  State& the = state();
+  State& state = shared_state();
   const std::vector<std::pair<at::Tensor, Role>> wrappers = std::move(seen.subclasses);
   see_held(seen, wrappers);
   uint32_t operation = op.id, site = 0;
-  const uint64_t waits = the.counters.synchronizations;
+  const uint64_t waits = state.counters.synchronizations;
   name_operation(op, operation, site);
   const at::Tensor source = op.makes_copy ? (*stack)[stack->size() - op.argument_count].toTensor() : at::Tensor();
   const bool waiting = op.makes_copy && !non_blocking_of(op, *stack, stack->size() - op.argument_count);
-  Within within{&seen.device, {}, true};
+  KernelScope kernel{&seen.device, {}, true};
   {
-    Inside inside(op, operation, site, seen.index, &within);
+    OperatorScope scope(op, operation, site, seen.index, &kernel);
     handle.redispatchBoxed(below(keys), stack);
   }
   Borrowed made;
@@ -137,12 +137,12 @@ inline void operate_on_subclasses(const Operator& op, const c10::OperatorHandle&
   const std::vector<std::pair<at::Tensor, Role>> results = std::move(made.seen->subclasses);
   see_held(*made.seen, results);
   drop_given(made.seen->device, seen.device);
-  within.drop_from(made.seen->device);
-  within.drop_from(seen.device);
-  the.counters.operators.fetch_add(1, std::memory_order_relaxed);
+  kernel.drop_from(made.seen->device);
+  kernel.drop_from(seen.device);
+  state.counters.operators.fetch_add(1, std::memory_order_relaxed);
   for (Seen* each : {&seen, made.seen}) {
-    if (each->device.uses.empty() || (each == &seen && the.counters.synchronizations != waits)) continue;
-    the.counters.uses.fetch_add(each->device.uses.size(), std::memory_order_relaxed);
+    if (each->device.uses.empty() || (each == &seen && state.counters.synchronizations != waits)) continue;
+    state.counters.uses.fetch_add(each->device.uses.size(), std::memory_order_relaxed);
     enqueue_all(*each, operation, site, true);
   }
   if (waiting && (*stack)[first].isTensor()) know_complete(op, seen, *made.seen, source, (*stack)[first].toTensor(), site);
@@ -150,24 +150,24 @@ inline void operate_on_subclasses(const Operator& op, const c10::OperatorHandle&
 
 // The host has waited inside an operator, for an index or a size: what it writes is written after that.
 inline void write_again(Seen& seen, uint32_t operation, uint32_t site) {
-  State& the = state();
+  State& state = shared_state();
   const Queue queue = queue_now(seen.index);
-  const Key thread = the.thread();
+  const Key thread = state.thread();
   std::vector<Use> written;
   for (const Use& use : seen.device.uses)
     if (use.mode == Mode::writes) written.push_back(use);
-  Lock guard(the.core.mutex);
-  the.core.access(the.line(queue.device, queue.handle), written.data(), written.size(), operation, site, thread, true);
+  Lock guard(state.core.mutex);
+  state.core.access(state.line(queue.device, queue.handle), written.data(), written.size(), operation, site, thread, true);
 }
 
 inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  State& the = state();
-  if (!the.on.load(std::memory_order_relaxed)) {
+  State& state = shared_state();
+  if (!state.on.load(std::memory_order_relaxed)) {
     c10::impl::ExcludeDispatchKeyGuard exclude(KEY);  // what it calls need not come here
     handle.redispatchBoxed(below(keys), stack);
     return;
   }
-  const Operator& op = the.table.of(handle, [&](const std::string& name) { return the.intern(name); });
+  const Operator& op = state.table.of(handle, [&](const std::string& name) { return state.intern(name); });
   if (op.skip || op.pass) {
     handle.redispatchBoxed(below(keys), stack);
     return;
@@ -186,13 +186,13 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     else operate_on_subclasses(op, handle, keys, stack, seen);
     return;
   }
-  if (the.pending.load(std::memory_order_relaxed)) raise_pending();
-  the.counters.operators.fetch_add(1, std::memory_order_relaxed);
+  if (state.pending.load(std::memory_order_relaxed)) raise_pending();
+  state.counters.operators.fetch_add(1, std::memory_order_relaxed);
   uint32_t operation = op.id, site = 0;
-  Touched by_stream;
+  Uses by_stream;
   if (!seen.device.uses.empty() || !seen.cpu.uses.empty() || op.copy || !op.results.empty()) name_operation(op, operation, site);
-  if (op.copy && the.host) see_copy(op, *stack, base, seen, by_stream);
-  if (the.capturing.load(std::memory_order_relaxed)) {
+  if (op.copy && state.host) see_copy(op, *stack, base, seen, by_stream);
+  if (state.capturing.load(std::memory_order_relaxed)) {
     if (!site) name_operation(op, operation, site);
     if (captures && !seen.device.uses.empty()) refuse_beside(seen, operation, site);
     if (!seen.device.uses.empty()) refuse_wait(op, *stack, base, seen, operation, site);
@@ -203,19 +203,19 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   do_by_host(seen, operation, site);
   for (size_t i = 0; i < by_stream.uses.size(); ++i) seen.device.add(by_stream.uses[i], by_stream.tensors[i]);
   const bool device = !seen.device.uses.empty();
-  const bool peers_capture = the.capturing.load(std::memory_order_relaxed);
+  const bool peers_capture = state.capturing.load(std::memory_order_relaxed);
   Peers peers = peers_capture ? Peers() : Peers::of(op, seen);
   if (device) {
-    the.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
+    state.counters.uses.fetch_add(seen.device.uses.size(), std::memory_order_relaxed);
     if (op.collective) {
       // before it is enqueued: what the current stream does not come after, the collective's does not either
       const Queue queue = queue_now(seen.index);
-      const Key thread = the.thread();
+      const Key thread = state.thread();
       std::vector<Report> reports;
       {
-        Lock guard(the.core.mutex);
-        if (!the.core.check(the.line(queue.device, queue.handle), seen.device.uses.data(), seen.device.uses.size(), operation, site, thread))
-          reports = take_reports(the.core);
+        Lock guard(state.core.mutex);
+        if (!state.core.check(state.line(queue.device, queue.handle), seen.device.uses.data(), seen.device.uses.size(), operation, site, thread))
+          reports = take_reports(state.core);
       }
       if (!reports.empty()) judge(reports, operation, &seen.device, true);
     } else if (peers) {
@@ -232,22 +232,22 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   if (op.collective && device) {
     Collective collective{&seen.device, operation, site, queue_now(seen.index)};
     {
-      Inside inside(op, operation, site, seen.index);
-      here.collective = &collective;
+      OperatorScope scope(op, operation, site, seen.index);
+      thread_state.collective = &collective;
       c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
       handle.redispatchBoxed(below(keys), stack);
     }
     if (!collective.on) {
-      Lock guard(the.core.mutex);
-      collective.begin(the.line(collective.queue.device, collective.queue.handle), the.thread());
+      Lock guard(state.core.mutex);
+      collective.begin(state.line(collective.queue.device, collective.queue.handle), state.thread());
     }
     if (!collective.reports.empty()) judge(collective.reports, operation, &seen.device, true);
     return;
   }
-  Within within{&seen.device, {}};
+  KernelScope kernel{&seen.device, {}};
   try {
     Handled handled(handle, seen.device);
-    Inside inside(op, operation, site, seen.index, &within);
+    OperatorScope scope(op, operation, site, seen.index, &kernel);
     if (op.own) {
       c10::impl::ExcludeDispatchKeyGuard exclude(KEY);
       handle.redispatchBoxed(below(keys), stack);
@@ -258,13 +258,13 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
       revoke(undo);
       return;
     }
-    if (here.waited && device && op.own && !op.copy && !op.only_reads) write_again(seen, operation, site);
+    if (thread_state.waited && device && op.own && !op.copy && !op.only_reads) write_again(seen, operation, site);
   } catch (...) {
     revoke(undo);
     throw;
   }
   if (peers) peers.end(site);
-  if (here.within) here.within->written.insert(here.within->written.end(), within.written.begin(), within.written.end());
+  if (thread_state.kernel) thread_state.kernel->written.insert(thread_state.kernel->written.end(), kernel.written.begin(), kernel.written.end());
   if (op.results.empty()) return;
   const size_t first = stack->size() - op.result_count;
   Borrowed made;
@@ -273,10 +273,10 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
   const bool returns_memory = !made.seen->device.uses.empty();
   drop_given(made.seen->device, seen.device);
   if (op.own && op.only_reads && returns_memory && made.seen->device.uses.empty()) revoke(undo);  // a view, whatever the schema says
-  within.drop_from(made.seen->device);
+  kernel.drop_from(made.seen->device);
   if (!made.seen->device.uses.empty()) {
     if (!site) name_operation(op, operation, site);
-    the.counters.uses.fetch_add(made.seen->device.uses.size(), std::memory_order_relaxed);
+    state.counters.uses.fetch_add(made.seen->device.uses.size(), std::memory_order_relaxed);
     if (op.makes_copy && seen.index >= 0 && made.seen->index != seen.index && !peers_capture) {
       peers = Peers::between(seen.index, made.seen->index);
       peers.begin(site);
@@ -288,7 +288,7 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     if (from_host && !non_blocking && (*stack)[first].isTensor())
       know_complete(op, seen, *made.seen, source, (*stack)[first].toTensor(), site);
   }
-  if (!the.host) return;
+  if (!state.host) return;
   if (op.makes_copy && !from_host && (*stack)[first].isTensor()) {
     const at::Tensor& copy = (*stack)[first].toTensor();
     if (non_blocking && copy.is_cpu() && copy.numel() && copy.is_pinned()) {  // the copy of a device tensor (TM-05)
@@ -300,23 +300,23 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     }
     return;
   }
-  if (the.host_blocks.load(std::memory_order_relaxed))
+  if (state.host_blocks.load(std::memory_order_relaxed))
     for (const auto& result : op.results) forget_host(seen, (*stack)[first + result.index]);
 }
 
 // A hook packs a tensor that an operator saves for the backward pass, inside the operator's kernel. What the hook calls is
 // seen; the operator's result that it gets was written before it. Returns whether `pack_ends` is due.
 inline bool pack_begins(const at::Tensor& saved) {
-  State& the = state();
-  if (!the.on) return false;
-  if (here.within) {
+  State& state = shared_state();
+  if (!state.on) return false;
+  if (thread_state.kernel) {
     Seen its;
     see(its, saved, Role::write);
     const std::vector<std::pair<at::Tensor, Role>> wrappers = std::move(its.subclasses);
     see_held(its, wrappers);
-    here.within->drop_given_from(its.device);
-    here.within->drop_from(its.device);
-    if (!its.device.uses.empty()) enqueue_all(its, here.operation, here.site, true);
+    thread_state.kernel->drop_given_from(its.device);
+    thread_state.kernel->drop_from(its.device);
+    if (!its.device.uses.empty()) enqueue_all(its, thread_state.operation, thread_state.site, true);
   }
   if (!c10::impl::tls_is_dispatch_key_excluded(KEY)) return false;
   c10::impl::tls_set_dispatch_key_excluded(KEY, false);

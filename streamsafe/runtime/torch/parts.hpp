@@ -34,7 +34,7 @@ inline bool numbers_of(const at::Tensor& index, std::vector<int64_t>& found) {
 }
 
 // Adds `use` for each run of rows, `size` bytes each, that begin at these numbers times `stride` bytes. False: too many.
-inline bool add_rows(Touched& touched, const Use& use, const c10::TensorImpl* impl, std::vector<int64_t> rows, Addr stride, Addr size) {
+inline bool add_rows(Uses& touched, const Use& use, const c10::TensorImpl* impl, std::vector<int64_t> rows, Addr stride, Addr size) {
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   std::vector<std::pair<Addr, Addr>> runs;
@@ -65,7 +65,7 @@ inline Addr together(const c10::TensorImpl& impl, int64_t dims) {
 }
 
 // One index for a dimension: `index_select`, `index_copy_`.
-inline bool add_along(Touched& touched, const Use& use, const c10::TensorImpl& impl, int64_t dim, const at::Tensor& index) {
+inline bool add_along(Uses& touched, const Use& use, const c10::TensorImpl& impl, int64_t dim, const at::Tensor& index) {
   std::vector<int64_t> numbers;
   if (dim < 0) dim += impl.dim();
   if (dim != 0 || impl.dim() == 0 || !numbers_of(index, numbers)) return false;
@@ -76,7 +76,7 @@ inline bool add_along(Touched& touched, const Use& use, const c10::TensorImpl& i
 }
 
 // Indexes for the first dimensions: `x[a]`, `x[a, b] = y`.
-inline bool add_elements(Touched& touched, const Use& use, const c10::TensorImpl& impl, const c10::IValue& indices) {
+inline bool add_elements(Uses& touched, const Use& use, const c10::TensorImpl& impl, const c10::IValue& indices) {
   std::vector<int64_t> places;
   int64_t dims = 0;
   bool ended = false;
@@ -113,8 +113,8 @@ inline void see_chosen(const Operator& op, const torch::jit::Stack& stack, size_
   }
   seen.index = seen.index < 0 ? its.index : seen.index;
   seen.several = seen.several || (its.index >= 0 && its.index != seen.index);
-  for (Touched* touched : {&its.device, &its.cpu}) {
-    Touched& into = touched == &its.device ? seen.device : seen.cpu;
+  for (Uses* touched : {&its.device, &its.cpu}) {
+    Uses& into = touched == &its.device ? seen.device : seen.cpu;
     for (size_t i = 0; i < touched->uses.size(); ++i) {
       const Use& use = touched->uses[i];
       const size_t before = into.uses.size();

@@ -5,12 +5,12 @@
 namespace streamsafe {
 
 // Of the CPU tensors an operator touches, those whose memory copies use; the others go.
-inline void keep_known(Touched& cpu) {
-  State& the = state();
-  Lock guard(the.core.mutex);
+inline void keep_known(Uses& cpu) {
+  State& state = shared_state();
+  Lock guard(state.core.mutex);
   size_t kept = 0;
   for (size_t i = 0; i < cpu.uses.size(); ++i) {
-    if (!the.core.any_block(HOST_SPACE, cpu.uses[i].start, cpu.uses[i].stop)) continue;
+    if (!state.core.any_block(HOST_SPACE, cpu.uses[i].start, cpu.uses[i].stop)) continue;
     cpu.uses[kept] = cpu.uses[i];
     cpu.tensors[kept++] = cpu.tensors[i];
   }
@@ -20,24 +20,24 @@ inline void keep_known(Touched& cpu) {
 
 // Pinned memory takes part from its first asynchronous copy on. `again`: it is new memory, whatever was there before.
 inline void know(const at::Tensor& tensor, bool again, uint32_t site) {
-  State& the = state();
+  State& state = shared_state();
   const auto& storage = tensor.storage();
   const Addr base = reinterpret_cast<Addr>(storage.data());
   const Addr size = storage.nbytes();
   if (!base || !size) return;
-  Lock guard(the.core.mutex);
-  const Block* block = the.core.block_at(HOST_SPACE, base);
+  Lock guard(state.core.mutex);
+  const Block* block = state.core.block_at(HOST_SPACE, base);
   if (block && !again) return;
-  if (again) the.core.release_block(HOST_SPACE, base, size);
-  the.core.allocate(HOST_SPACE, base, size, nullptr, Owner::pinned, site, 0, false, 0);
-  ++the.host_blocks;
+  if (again) state.core.release_block(HOST_SPACE, base, size);
+  state.core.allocate(HOST_SPACE, base, size, nullptr, Owner::pinned, site, 0, false, 0);
+  ++state.host_blocks;
 }
 
 inline bool is_known(const at::Tensor& tensor) {
-  State& the = state();
-  if (!the.host_blocks) return false;
-  Lock guard(the.core.mutex);
-  return the.core.block_at(HOST_SPACE, reinterpret_cast<Addr>(tensor.storage().data()));
+  State& state = shared_state();
+  if (!state.host_blocks) return false;
+  Lock guard(state.core.mutex);
+  return state.core.block_at(HOST_SPACE, reinterpret_cast<Addr>(tensor.storage().data()));
 }
 
 // One tensor of a copy between host and device, and how the copy treats it.
@@ -53,7 +53,7 @@ inline HostSide side_of(const at::Tensor& tensor, bool non_blocking) {
 }
 
 // The CPU tensors of a copy operator; whatever else an operator does with them the host does.
-inline void see_copy(const Operator& op, const torch::jit::Stack& stack, size_t base, Seen& seen, Touched& by_stream) {
+inline void see_copy(const Operator& op, const torch::jit::Stack& stack, size_t base, Seen& seen, Uses& by_stream) {
   const bool non_blocking = op.non_blocking >= 0 && stack[base + size_t(op.non_blocking)].isBool() && stack[base + size_t(op.non_blocking)].toBool();
   const bool elsewhere = op.device >= 0 && stack[base + size_t(op.device)].isDevice() && stack[base + size_t(op.device)].toDevice().is_cuda();
   if (seen.device.uses.empty() && !elsewhere) return;  // between tensors of the host
@@ -89,10 +89,10 @@ inline void forget_host(const Seen& arguments, const c10::IValue& value) {
   const Addr base = reinterpret_cast<Addr>(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
   for (const Use& use : arguments.cpu.uses)
     if (use.start == base) return;  // an argument
-  State& the = state();
-  Lock guard(the.core.mutex);
-  const Block* block = base ? the.core.block_at(HOST_SPACE, base) : nullptr;
-  if (block) the.core.release_block(HOST_SPACE, block->start, block->stop - block->start);
+  State& state = shared_state();
+  Lock guard(state.core.mutex);
+  const Block* block = base ? state.core.block_at(HOST_SPACE, base) : nullptr;
+  if (block) state.core.release_block(HOST_SPACE, block->start, block->stop - block->start);
 }
 
 }  // namespace streamsafe

@@ -155,17 +155,17 @@ struct State {
 
 inline thread_local Key State::thread_key = 0;
 
-inline State& state() {
-  static State* the = [] {
+inline State& shared_state() {
+  static State* state = [] {
     auto* made = new State();
     made->table.listen();
     return made;
   }();
-  return *the;
+  return *state;
 }
 
-struct Within;
-struct Touched;
+struct KernelScope;
+struct Uses;
 
 constexpr Addr BETWEEN_STREAMS = 1;  // an event of nobody's, by which one stream of a collective comes after another
 
@@ -178,7 +178,7 @@ struct Queue {
 // comes right after that wait: NCCL's events are recorded after it, and gloo's work is done by a thread of its own, on
 // one stream for what it reads and then on one for what it writes.
 struct Collective {
-  const Touched* touched;
+  const Uses* touched;
   uint32_t operation, site;
   Queue queue;    // the current stream
   Addr on = 0;    // the stream of its work
@@ -189,7 +189,7 @@ struct Collective {
 };
 
 // What the calling thread is doing.
-struct Here {
+struct ThreadState {
   const Operator* inside = nullptr;  // the operator whose kernel runs
   uint32_t site = 0, operation = 0;
   int device = -1;
@@ -197,10 +197,10 @@ struct Here {
   bool external = false;    // the event at hand is one that a graph records or waits for at each launch (GC-21)
   bool waited = false;      // the host has waited for a stream inside the operator
   bool refused = false;     // what the host waits for is forbidden in a capture, and is reported already
-  Within* within = nullptr;
+  KernelScope* kernel = nullptr;
   Collective* collective = nullptr;
 };
-inline thread_local Here here;
+inline thread_local ThreadState thread_state;
 inline thread_local bool captures = false;  // the calling thread has begun a capture
 
 inline int device_now() {
@@ -224,7 +224,7 @@ inline Queue queue_now(int device) {
 }
 
 // A use, and the tensor it is of, for reports.
-struct Touched {
+struct Uses {
   std::vector<Use> uses;
   std::vector<const c10::TensorImpl*> tensors;
   void clear() {
@@ -239,27 +239,27 @@ struct Touched {
 
 // An operator whose kernel runs, and what is written inside it by work that is seen by itself: a kernel may be written in
 // Python and call operators, and a kernel of autograd calls the hooks of saved tensors.
-struct Within {
-  const Touched* arguments;
+struct KernelScope {
+  const Uses* arguments;
   std::vector<Use> written;
   bool late = false;  // what it does to its arguments counts once it is done
 
-  void add(const Touched& touched) {
+  void add(const Uses& touched) {
     for (const Use& use : touched.uses)
       if (use.mode == Mode::writes) written.push_back(use);
   }
   // Leaves out writes of what was written inside: they are on the stream that wrote it.
-  void drop_from(Touched& uses) const {
+  void drop_from(Uses& uses) const {
     if (!written.empty()) drop(uses, written, [](const Use& use, const Use&) { return use.mode == Mode::writes; });
   }
   // Leaves out arguments: what is done to them counts before the operator runs, or, where it counts late, is a read.
-  void drop_given_from(Touched& uses) const {
+  void drop_given_from(Uses& uses) const {
     drop(uses, arguments->uses, [&](const Use&, const Use& argument) { return !late || argument.mode == Mode::reads; });
   }
 
  private:
   template <class Condition>
-  static void drop(Touched& uses, const std::vector<Use>& others, Condition condition) {
+  static void drop(Uses& uses, const std::vector<Use>& others, Condition condition) {
     size_t kept = 0;
     for (size_t i = 0; i < uses.uses.size(); ++i) {
       const Use& use = uses.uses[i];
@@ -283,7 +283,7 @@ inline std::vector<Report> take_reports(Core& core) {
 }
 
 inline void Collective::begin(Timeline& line, Key thread) {
-  Core& core = state().core;
+  Core& core = shared_state().core;
   const Use* uses = touched->uses.data();
   const bool shown = line.shown;
   line.shown = false;  // an event that was recorded in the operator covers the work
@@ -296,11 +296,11 @@ inline void Collective::begin(Timeline& line, Key thread) {
 
 inline void Collective::waited(Timeline& line, Addr handle, Key thread) {
   if (on == handle || handle == queue.handle) return;
-  State& the = state();
-  the.communicating.insert({queue.device, handle});
+  State& state = shared_state();
+  state.communicating.insert({queue.device, handle});
   if (on) {
-    the.core.record(BETWEEN_STREAMS, the.line(queue.device, on), thread, site);
-    the.core.wait(line, BETWEEN_STREAMS, thread, site, false, true);
+    state.core.record(BETWEEN_STREAMS, state.line(queue.device, on), thread, site);
+    state.core.wait(line, BETWEEN_STREAMS, thread, site, false, true);
   } else {
     begin(line, thread);
   }
@@ -308,12 +308,12 @@ inline void Collective::waited(Timeline& line, Addr handle, Key thread) {
 }
 
 // Ask Python what is to be done about conflicts; no lock may be held. Throws what is to be raised now.
-inline void judge(const std::vector<Report>& reports, uint32_t operation, const Touched* touched, bool may_raise) {
-  State& the = state();
-  the.counters.conflicts += reports.size();
+inline void judge(const std::vector<Report>& reports, uint32_t operation, const Uses* touched, bool may_raise) {
+  State& state = shared_state();
+  state.counters.conflicts += reports.size();
   if (!Py_IsInitialized()) return;
   py::gil_scoped_acquire gil;
-  if (!the.judge) return;
+  if (!state.judge) return;
   PyObject *type, *value, *trace;  // an exception may be on its way
   PyErr_Fetch(&type, &value, &trace);
   py::list found, uses;
@@ -328,8 +328,8 @@ inline void judge(const std::vector<Report>& reports, uint32_t operation, const 
       }
       uses.append(py::make_tuple(use.space, use.start, use.stop, use.mode == Mode::writes, use.certain, shape, dtype));
     }
-  PyObject* answer = PyObject_CallFunction(the.judge, "OIOO", found.ptr(), operation, uses.ptr(), may_raise ? Py_True : Py_False);
-  if (!answer) PyErr_WriteUnraisable(the.judge);
+  PyObject* answer = PyObject_CallFunction(state.judge, "OIOO", found.ptr(), operation, uses.ptr(), may_raise ? Py_True : Py_False);
+  if (!answer) PyErr_WriteUnraisable(state.judge);
   PyErr_Restore(type, value, trace);
   if (!answer) return;
   py::object error = py::reinterpret_steal<py::object>(answer);
@@ -340,24 +340,24 @@ inline void judge(const std::vector<Report>& reports, uint32_t operation, const 
 
 // An operation is about to be enqueued on a stream, or (nullptr) done by the host. Throws what is to be raised. `undo`: takes
 // what `revoke` needs.
-inline void enqueue(const Queue* queue, const Touched& touched, uint32_t operation, uint32_t site, bool may_raise = true, Undo* undo = nullptr) {
-  State& the = state();
-  Core& core = the.core;
-  const Key thread = the.thread();
-  if (queue && here.within) here.within->add(touched);
+inline void enqueue(const Queue* queue, const Uses& touched, uint32_t operation, uint32_t site, bool may_raise = true, Undo* undo = nullptr) {
+  State& state = shared_state();
+  Core& core = state.core;
+  const Key thread = state.thread();
+  if (queue && thread_state.kernel) thread_state.kernel->add(touched);
   std::vector<Report> reports;
   {
     Lock guard(core.mutex);
     const Use* uses = touched.uses.data();
     const size_t n = touched.uses.size();
-    const bool done = queue ? core.access(the.line(queue->device, queue->handle), uses, n, operation, site, thread, false, undo)
+    const bool done = queue ? core.access(state.line(queue->device, queue->handle), uses, n, operation, site, thread, false, undo)
                             : core.host_access(uses, n, operation, site, thread);
     if (done) return;
     reports = take_reports(core);
   }
   judge(reports, operation, &touched, may_raise);
   Lock guard(core.mutex);
-  if (queue) core.access(the.line(queue->device, queue->handle), touched.uses.data(), touched.uses.size(), operation, site, thread, true, undo);
+  if (queue) core.access(state.line(queue->device, queue->handle), touched.uses.data(), touched.uses.size(), operation, site, thread, true, undo);
   else core.host_access(touched.uses.data(), touched.uses.size(), operation, site, thread, true);
   core.reports.clear();
 }
@@ -365,8 +365,8 @@ inline void enqueue(const Queue* queue, const Touched& touched, uint32_t operati
 // The operation was not enqueued after all.
 inline void revoke(Undo& undo) {
   if (!undo.program) return;
-  Lock guard(state().core.mutex);
-  state().core.revoke(undo);
+  Lock guard(shared_state().core.mutex);
+  shared_state().core.revoke(undo);
 }
 
 }  // namespace streamsafe

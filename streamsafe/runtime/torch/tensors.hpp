@@ -7,7 +7,7 @@ namespace streamsafe {
 using c10::DispatchKey;
 
 struct Seen {
-  Touched device, cpu;
+  Uses device, cpu;
   bool wrapped = false;  // a tensor stands for others: the inner call has them
   std::vector<std::pair<at::Tensor, Role>> subclasses;  // tensors with a __torch_dispatch__
   bool several = false;  // tensors of several devices
@@ -39,7 +39,7 @@ inline void see(Seen& seen, const at::Tensor& tensor, Role role) {
   if (role != Role::read && role != Role::write && role != Role::both) return;
   const c10::DeviceType type = impl->device_type();
   const bool device = type == c10::DeviceType::CUDA;
-  if (!device && (type != c10::DeviceType::CPU || !state().host_blocks.load(std::memory_order_relaxed))) return;
+  if (!device && (type != c10::DeviceType::CPU || !shared_state().host_blocks.load(std::memory_order_relaxed))) return;
   if (!impl->has_storage()) {
     if (tensor.layout() == c10::kSparse) {
       see(seen, tensor._indices(), role);
