@@ -72,10 +72,6 @@ def canonical(name: str) -> str:
     return _RENAMED.get(name, name)
 
 
-ORDERING = frozenset("wait_stream wait_event wait synchronize".split())
-"""Methods of streams, events and handles that order; the first two take another one."""
-
-
 GRADIENT_METHODS = frozenset(
     """unscale_ unscale_gradients clip_grad_norm_ clip_grad_norm clip_grad_value_ clip_gradients
     configure_gradient_clipping""".split()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..values import Sym, Tensor, V
+from ..values import Tensor, V
 from .modules import Modules
 from .path import Args, Kwargs, Node
 
@@ -51,7 +51,6 @@ class Call:
 Function = Callable[[Modules, Call], V | None]
 """Models a function; None: this call is an ordinary one."""
 TensorMethod = Callable[[Modules, Tensor, Call], V | None]
-UnknownMethod = Callable[[Modules, Sym, Call], V | None]
 
 FUNCTIONS: dict[str, Function] = {}
 """By full name."""
@@ -59,8 +58,6 @@ TORCH_FUNCTIONS: dict[str, Function] = {}
 """Of torch and its submodules, by the last part of the name."""
 BUILTINS: dict[str, Function] = {}
 TENSOR_METHODS: dict[str, TensorMethod] = {}
-UNKNOWN_METHODS: dict[str, UnknownMethod] = {}
-"""Methods of something of which nothing is known."""
 
 
 def models(table: dict[str, H], names: str | Iterable[str]) -> Callable[[H], H]:

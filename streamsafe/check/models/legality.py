@@ -147,10 +147,6 @@ class Legality(Displaced):
             self.everything(n) if name == "join" else None
         return NONE
 
-    def threads_done(self) -> None:
-        for th in self.m.threads:
-            th.running = False
-
     # ------------------------------------------------------------------ callables that are graphs
     def graphed(self, args: Args, kwargs: Kwargs, n: Node) -> V:
         """make_graphed_callables(callables, sample_args)"""

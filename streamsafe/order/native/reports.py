@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -67,9 +67,6 @@ class Details:
         self.first_flags = 0
         self.flags = 0
         self.use = -1
-
-
-Refine = Callable[[Conflict, Details], Conflict]
 
 
 class Reader:
