@@ -9,7 +9,7 @@ from typing import Any
 from .relevance import Relevance
 from .source import Class
 from .state import MAX_DEPTH, Frame, Returned, State
-from .values import NONE, Cls, Const, Func, Gen, Lib, Map, Obj, Partial, Seq, Tensor, V
+from .values import NO_RESULT, Cls, Const, Func, Gen, Lib, Map, Obj, Partial, Seq, Tensor, V
 
 _WAITING_FOR_A_TIME = frozenset(
     "time.sleep builtins.max builtins.min asyncio.sleep builtins.round builtins.int builtins.float".split()
@@ -141,7 +141,7 @@ class Calls:
         if isinstance(fn.node, ast.Lambda):
             force = True
         strong = force or self.relevance.matters(fn, args, kwargs)
-        if deep or not strong:
+        if deep or not strong or fn.abstract:
             return self.m.library.opaque(f, args, kwargs, n, unseen=deep and strong)
         key = self._memo_key(f, args, kwargs)
         if key in self.m.memo:
@@ -156,7 +156,7 @@ class Calls:
             if isinstance(fn.node, ast.Lambda):
                 raise Returned(self.m.eval(fn.node.body))
             self.m.body(fn.body)
-            result: V = NONE
+            result: V = NO_RESULT
         except Returned as r:
             result = r.value
         finally:

@@ -96,7 +96,9 @@ class Expressions:
         found = self.m.project.starred(m, id_)
         if isinstance(found, Function):
             return Func(found)
-        return Cls(found) if found is not None else self.m.sym(self.m.vn(("global", (m.path, id_))), id_)
+        if found is not None:
+            return Cls(found)
+        return self.m.sym(self.m.vn(("global", (m.path, id_))), id_, "imported" if m.stars else "")
 
     def _assigned(self, m: Module, id_: str) -> V | None:
         """What the assignment of a module-level name makes; None where that is not followed, or others set it."""
@@ -177,8 +179,10 @@ class Expressions:
                 return Const(not v.value)
             if isinstance(v, Tensor):
                 self.m.library.host_value(v, n, "not")
-            got = self.m.sym(self.m.vn(("not", self.m.key(v))), "<not>", "host")
             neg, key = self.m.aliases.get(getattr(v, "vn", -1), (False, ("truth", self.m.key(v))))
+            if key in self.m.conds:
+                return Const(self.m.conds[key] == neg)
+            got = self.m.sym(self.m.vn(("not", self.m.key(v))), "<not>", "host")
             self.m.aliases[got.vn] = (not neg, key)
             return got
         v = self.m.eval(n.operand)

@@ -168,6 +168,24 @@ class Access:
     sequence: int = 0
 
 
+class Launch(NamedTuple):
+    """Work that a stream was given.
+
+    Attributes:
+        seq: when, in the order of operations. at: the epoch of its stream.
+        op: what the program called. memory: what the program calls what it works on.
+        assumed: what has to be assumed for it to be work of the device.
+    """
+
+    seq: int
+    timeline: Timeline
+    at: int
+    site: Site
+    op: str
+    memory: str = ""
+    assumed: tuple[str, ...] = ()
+
+
 class Block:
     """A piece of memory.
 

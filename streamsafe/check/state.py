@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from .decisions import Decisions
 from .modules import Project
 from .numbers import Numbers
-from .program import Block, Hazard, Program, Timeline
+from .program import Block, Hazard, Launch, Program, Timeline
 from .source import Class, Function, Module, Site
 from .trail import Trail, decision_text
 from .values import Const, Event, Func, Gen, Graph, Key, Lazy, Map, Obj, Params, Sym, Tensor, Thread, V
@@ -204,6 +204,7 @@ class State:
     def __init__(self, project: Project, flips: dict[int, bool]) -> None:
         self.project = project
         self.Blocked: type[Exception] = Blocked
+        self.Raised: type[Exception] = Raised
         self.order = Program(self.conflict, self._now)
         self.trail: Trail = self.order.trail
         torch = Timeline("the current stream", "ambient", lib="torch")
@@ -248,7 +249,7 @@ class State:
         self.last_result: V | None = None
 
         self.hazards: list[Hazard] = []
-        self.launches: list[tuple[int, Timeline, int, Site]] = []
+        self.launches: list[Launch] = []
         self.uncertain: list[int] = []
         self.candidates: dict[int, Block] = {}
         self.captured: dict[int, Block] = {}

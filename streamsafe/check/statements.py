@@ -10,6 +10,7 @@ from typing import Any
 from .source import dotted
 from .state import Broke, Continued, Frame, Raised, Returned, State, StopGenerator
 from .values import (
+    NO_RESULT,
     NONE,
     Const,
     Event,
@@ -319,6 +320,8 @@ class Statements:
         return next((c for c in f.enclosing() if name in c.env), None)
 
     def _unpack(self, t: ast.Tuple | ast.List, v: V, s: ast.AST) -> None:
+        if v is NO_RESULT:
+            raise Raised
         elts = t.elts
         star = next((i for i, e in enumerate(elts) if isinstance(e, ast.Starred)), None)
         if isinstance(v, Seq) and star is None and len(v.items) == len(elts):

@@ -10,8 +10,12 @@ from tests.check.evalfiles import EvalFile, check_tree, write_tree
 
 HEAD = """\
 import contextlib
+import time
+from abc import abstractmethod
+
 import torch
 import torch.distributed as dist
+from torch import nn
 
 """
 
@@ -239,6 +243,208 @@ class Sent:
     def run(self, x):
         self.chunks["count"] += 1
         return x.cuda().to("cpu", non_blocking=True).tolist()  # expect: SS301
+""",
+    "what trains on the host is not taken for work of the device": """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.fc(x)
+
+def train(model, loader, device):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    start = time.time()
+    for x, y in loader:
+        loss = nn.functional.mse_loss(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return time.time() - start  # expect: SS311
+
+def bad_on_the_device(loader):
+    return train(Net().cuda(), loader, "cuda")
+
+def good_scheduler(loader, model):
+    model = model.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    for x in loader:
+        model(x.cuda()).sum().backward()
+        optimizer.step()
+    torch.cuda.synchronize()
+    start = time.time()
+    scheduler.step()
+    return time.time() - start
+
+def bad_optimizer_beside_the_scheduler(loader, model):
+    model = model.cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    for x in loader:
+        model(x.cuda()).sum().backward()
+        torch.cuda.synchronize()
+        start = time.time()
+        optimizer.step()
+        scheduler.step()
+        print(time.time() - start)  # expect: SS311
+""",
+    "a module that was moved to the host computes there": """
+def bad_wait_for_some(model, loader, device, wait):
+    model.to(device)
+    for x in loader:
+        start = time.time()
+        model(x.to(device)).argmax()
+        if wait:
+            torch.cuda.synchronize()
+        print(time.time() - start)  # expect: SS311
+
+def good_host(args, model, loader):
+    if args.cpu:
+        device = torch.device("cpu")
+    else:
+        assert torch.cuda.is_available()
+        device = torch.device("cuda")
+    model.to(device)
+    for x in loader:
+        start = time.time()
+        model(x.to(device)).argmax()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        print(time.time() - start)
+
+def good_not_both(args, model, x):
+    device = torch.device("cpu") if args.cpu else torch.device("cuda")
+    model.to(device)
+    several = not args.cpu and args.several
+    if several:
+        model = nn.DataParallel(model, device_ids=[0])
+    start = time.time()
+    model(x)
+    if not args.cpu:
+        torch.cuda.synchronize()
+    return time.time() - start
+""",
+    "factories put on the default device what names none": """
+def bad_default_device():
+    torch.set_default_device("cuda")
+    x = torch.randn(8, 8)
+    start = time.time()
+    y = x @ x
+    return y, time.time() - start  # expect: SS311
+
+def good_default_host():
+    torch.set_default_device("cpu")
+    x = torch.randn(8, 8)
+    start = time.time()
+    y = x @ x
+    return y, time.time() - start
+
+def bad_default_type():
+    torch.set_default_tensor_type("torch.cuda.FloatTensor")
+    x = torch.zeros(8)
+    start = time.time()
+    y = x + 1
+    return y, time.time() - start  # expect: SS311
+""",
+    "what a class leaves to others may wait": """
+class Backend:
+    @abstractmethod
+    def complete(self, work):
+        pass
+
+    def finish(self, work):
+        raise NotImplementedError
+
+    def note(self, work):
+        self.count = 1
+
+def good_complete(backend: Backend, x):
+    x = x.cuda()
+    start = time.time()
+    y = x * 2
+    backend.complete(start)
+    return y, time.time() - start
+
+def good_finish(backend: Backend, x):
+    x = x.cuda()
+    start = time.time()
+    y = x * 2
+    backend.finish(start)
+    return y, time.time() - start
+
+def bad_note(backend: Backend, x):
+    x = x.cuda()
+    start = time.time()
+    y = x * 2
+    backend.note(start)
+    return y, time.time() - start  # expect: SS311
+""",
+    "a logger's log is not that of a tensor": """
+def good_logged(make, loss, step):
+    run = make()
+    start = time.time()
+    run.log({"loss": loss.item()}, step=step)
+    return time.time() - start
+
+def bad_logarithm(x):
+    x = x.cuda()
+    start = time.time()
+    y = x.log()
+    return y, time.time() - start  # expect: SS311
+""",
+    "the surest of what is pending is named": """
+def bad_before_what_may_be_on_the_host(x, y):
+    x = x.cuda()
+    start = time.time()
+    x = x * 2
+    z = y.sum() + 1
+    return z, time.time() - start  # expect: SS311
+
+def good_waited_for(x, y):
+    x = x.cuda()
+    y = y.cuda()
+    start = time.time()
+    x = x * 2
+    z = y.sum()
+    print(z.item(), time.time() - start)
+    return x
+""",
+    "a function that gives nothing gives no two results": """
+def run(x, last):
+    y = x * 2
+    if last:
+        torch.cuda.synchronize()
+        return x, y
+
+def good_returned(x, last):
+    x = x.cuda()
+    start = time.time()
+    x, y = run(x, last)
+    return y, time.time() - start
+
+def bad_either(x, last):
+    x = x.cuda()
+    start = time.time()
+    found = run(x, last)
+    return found, time.time() - start  # expect: SS311
+""",
+    "the least of nothing raises": """
+def good_gathered(count):
+    start = time.time()
+    clock = torch.ones(1, device="cuda")
+    clocks = [torch.zeros(1, device="cuda") for _ in range(count)]
+    dist.all_gather(clocks, clock)
+    least = min([each.cpu().tolist()[0] for each in clocks])
+    return least, time.time() - start
+
+def bad_gathered(count):
+    start = time.time()
+    clock = torch.ones(1, device="cuda")
+    clocks = [torch.zeros(1, device="cuda") for _ in range(count)]
+    dist.all_gather(clocks, clock)
+    return clocks, time.time() - start  # expect: SS311
 """,
 }
 

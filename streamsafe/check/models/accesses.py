@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from ..parts import overlap
-from ..program import Access, Block, Hazard, Timeline, distinct
+from ..program import Access, Block, Hazard, Launch, Timeline, distinct
 from ..values import (
     Event,
     Map,
@@ -81,7 +81,7 @@ class Accesses(Callers):
 
     def known_on_device(self, t: Tensor) -> bool:
         """Whether there is evidence that a tensor is on the device."""
-        sure = t.block.place == "cuda" and "guessed" not in t.block.notes
+        sure = t.block.place == "cuda" and t.block.notes.isdisjoint(("guessed", "unplaced"))
         return sure or t.block.lib == "cupy" or self.is_on_device(t.block) is True
 
     def launch(
@@ -103,12 +103,11 @@ class Accesses(Callers):
         if kind == "h2d":
             self.uploads.append((t, at))
         if strong:
-            self.m.launches.append((seq, t, at, self.m.site(node)))
             supposed = set(notes & ASSUMPTIONS)
-            if reads and not any(self.known_on_device(x) for x in (*reads, *writes)):
+            if (reads or writes) and not any(self.known_on_device(x) for x in (*reads, *writes)):
                 supposed.add("place")  # what computes on memory of the host launches nothing
-            if supposed:
-                self.supposed[seq] = tuple(sorted(supposed))
+            memory = next((x.block.text for x in (*reads, *writes) if x.block.text), "")
+            self.m.launches.append(Launch(seq, t, at, self.m.site(node), op, memory, tuple(sorted(supposed))))
         if self.m.capture is not None:
             if t in self.m.capture.streams:
                 self.m.capture.worked(t, at, node)
@@ -328,7 +327,7 @@ class Accesses(Callers):
         seq = self.tick()
         at = self.order.enqueue(t) if write and not (cap and t in cap.streams) else None
         if write:
-            self.m.launches.append((seq, t, at or 0, self.m.site(n)))
+            self.m.launches.append(Launch(seq, t, at or 0, self.m.site(n), op))
         return self.new(n, "cuda", lib, op, write, at=at, seq=seq)
 
     def made_somewhere(self, op: str, n: Node, write: bool = True) -> Tensor:

@@ -50,6 +50,8 @@ class Autograd(Streams):
             if getattr(self.m, "function_entry", False):
                 h.assumptions += ("calls",)  # of two calls, which may be given two models
             self.m.hazards.append(h)
+        if not self.placed(loss):
+            self.grads.notes.add("unplaced")
         if self.grads.alloc is None:
             self.grads.alloc, self.grads.home = self.cur(), self.m.site(n)
             if self.m.capture is None:
@@ -98,4 +100,16 @@ class Autograd(Streams):
         b = known.get(k)
         if b is None:
             b = known[k] = Block("cuda", "parameters")
+            if k not in self.moved_modules:
+                b.notes.add("unplaced")
         return b
+
+    def placed(self, loss: V) -> bool:
+        """Whether there is evidence that what a loss was computed of is on the device."""
+        if isinstance(loss, Sym) and loss.vn in self.given_device:
+            return True  # it has a gradient, so it was computed of what the call was given
+        if self.tensorish(loss):
+            t = self.tensor(loss)
+            if self.known_on_device(t) or "of_device" in t.block.notes:
+                return True
+        return any(net[1] in self.moved_modules for net in self.nets_of(loss))

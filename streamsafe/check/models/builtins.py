@@ -6,6 +6,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from streamsafe.apis import names as apis
+
 from ..values import (
     NONE,
     Const,
@@ -61,6 +63,8 @@ def has_attribute(lib: Modules, c: Call) -> V:
         and isinstance(name, Const)
         and (name.value in a.fields or a.cls.method(name.value))
     ):
+        return Const(True)
+    if isinstance(a, Tensor) and isinstance(name, Const) and name.value in apis.TENSOR_METHODS:
         return Const(True)
     return asked(lib, c)
 
@@ -203,9 +207,14 @@ def memory_view(lib: Modules, c: Call) -> V:
 def of_values(lib: Modules, c: Call) -> V:
     """The host wants the value of what it is given; sums of tensors, and what a tensor defines, are computed."""
     m, n, last, a = lib.m, c.node, c.last, c.first
+    if last in ("min", "max") and len(c.args) == 1 and not c.kwargs and isinstance(a, Seq):
+        if not a.items and not a.more and not a.limit:
+            raise lib.m.Raised  # of nothing
     for v in c.args:
         if isinstance(v, Seq) and last == "sum" and lib.tensors_in(v):
             return lib.compute([v], n, "sum")
+        if isinstance(v, Seq) and last in ("print", "str", "repr", "format"):
+            lib.host_value(v, n, f"{last}()")
         if isinstance(v, Gen):
             continue
         if isinstance(v, Tensor) or (isinstance(v, Sym) and v.block is not None):

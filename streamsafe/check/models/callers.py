@@ -165,20 +165,20 @@ class Callers(State):
         waiter, idle, site, *_ = waits[-1]
         if waiter is not caller or idle is None or idle.origin != "new":
             return
-        mine = [x for x in self.m.launches if x[0] > self.m.began]
-        busy = mine[-1][1] if mine else None
+        mine = [x for x in self.m.launches if x.seq > self.m.began]
+        busy = mine[-1].timeline if mine else None
         if (
             busy is None
             or busy.origin != "new"
             or busy is idle
-            or self.order.known(caller).get(busy, 0) >= mine[-1][2]
+            or self.order.known(caller).get(busy, 0) >= mine[-1].at
         ):
             return
-        _, t, at, first = mine[-1]
+        last = mine[-1]
         self.m.hazards.append(
             Hazard(
                 "SS103",
-                Access(t, at, True, None, first, "launch"),
+                Access(last.timeline, last.at, True, None, last.site, "launch"),
                 Access(caller, 0, False, None, site, "wait"),
                 None,
                 ("intended",),

@@ -252,7 +252,9 @@ class Library(Captures):
             return NONE
         displaces = self.m.captured and self.gives_other_memory(name, args, kwargs)
         if name in MOVES:
-            if name == "cuda" or (name == "to" and args and self.where(args[0]) in ("cuda", "cuda?")):
+            device = kwargs.get("device") or (args[0] if args else None)
+            if name == "cuda" or (name == "to" and self.where(device) in ("cuda", "cuda?")):
+                self.moved_modules |= {key for _, key in self.nets_under(r)}
                 self.moved(r, 0)
             elif displaces:
                 self.displace(r, n)

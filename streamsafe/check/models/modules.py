@@ -38,6 +38,12 @@ class Modules(Unknown):
         self.module_in_capture(callee, node)
         self.module_runs(callee)
         pb = self.module_blocks.get(self.m.key(callee))
+        given = [t for v in values for t in self.tensors_in(v)]
+        if pb is not None and pb.place in HOSTS and not any(self.known_on_device(t) for t in given):
+            for t in given:
+                if t.block.place in HOSTS:
+                    self.host(t, False, f"{name}()", node)
+            return Tensor(Block("pageable"))  # the host computes it
         if isinstance(callee, Sym) and callee.hint == "module":
             if pb is not None and pb.accesses:
                 self.launch([Tensor(pb)], [], f"{name}()", node)
@@ -48,8 +54,8 @@ class Modules(Unknown):
             before = len(self.m.launches)
             out = self.compute(values, node, f"{name}()")
             if self.m.key(callee) in self.moved_modules:
-                for seq, *_ in self.m.launches[before:]:
-                    self.supposed.pop(seq, None)  # it is on the device, and so is what it takes
+                # it is on the device, and so is what it takes
+                self.m.launches[before:] = [x._replace(assumed=()) for x in self.m.launches[before:]]
             if name in apis.GENERATING_METHODS:
                 self.sync_quiet()  # it reads what it has made
             return out
@@ -68,7 +74,8 @@ class Modules(Unknown):
             return "model"
         owner = m.owners.get(getattr(callee, "vn", 0))
         if owner is None:
-            return "model" if isinstance(callee, Sym) and callee.hint != "getter" else "helper"
+            named = isinstance(callee, Sym) and callee.hint not in ("getter", "imported")
+            return "model" if named else "helper"
         if isinstance(owner[0], Obj):
             return "model" if self.attribute_of(owner[0].cls, owner[1]) else "helper"
         return (
@@ -117,6 +124,7 @@ class Modules(Unknown):
             known[k] = Block("pinned" if non else "pageable", "parameters")
             self.d2h(Tensor(old or Block("cuda", "parameters")), Tensor(known[k]), non, n)
         elif w & {"cuda", "cuda?"}:
+            self.moved_modules |= {key for _, key in self.nets_under(r)}
             known[k] = new = Block("cuda", "parameters", self.cur(), self.m.site(n))
             if old is not None and old.place in HOSTS:
                 self.launch([Tensor(old)] if non else [], [Tensor(new)], "to", n, kind="h2d" if non else "")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 
 from ..numbers import Numbers
-from ..program import Block, Hazard, Program, Reach, Timeline
+from ..program import Block, Hazard, Launch, Program, Reach, Timeline
 from ..source import Class, Project
 from ..values import Event, Func, Gen, Graph, Map, Obj, Sym, Thread, V
 
@@ -40,7 +40,7 @@ class Path(Protocol):
     conds: dict[Any, bool]
     joins: dict[Any, tuple[Any, Any]]
     hazards: list[Hazard]
-    launches: list[tuple[int, Timeline, int, Site]]
+    launches: list[Launch]
     uncertain: list[int]
     boundaries: list[int]
     seq: int
@@ -76,6 +76,7 @@ class Path(Protocol):
     quiet: bool
     timing: bool
     Blocked: type[Exception]
+    Raised: type[Exception]
 
     @property
     def project(self) -> Project: ...

@@ -70,6 +70,7 @@ class State(GraphRules):
         self.numbers: dict[int, V] = {}  # by number: of what it is int()
         self.devices_named: dict[int, Any] = {}  # by the number of a text "cuda:N": the key of N
         self.devices: list[V] = []  # with torch.device(...)
+        self.default_device: V | None = None  # where factories put what they make
         self.opened = 0  # how deep the frame is that has made a stream the current one
         self.given: dict[tuple[int, str], V] = {}
         self.modules: dict[int, str] = {}  # the classes of modules that were made
@@ -86,7 +87,6 @@ class State(GraphRules):
         self.views: list[tuple[Block, Access, Access]] = []
         self.clock_known: dict[int, Known] = {}  # by reading of a clock: what the host knew
         self.signals: dict[int, Known] = {}  # by semaphore: what this thread knew as it released it
-        self.supposed: dict[int, tuple[str, ...]] = {}  # by launch: what has to be assumed for it
         self.copied_from: dict[int, Block] = {}  # by block of the host: of what it is a copy
         self.vn_of: dict[int, int] = {}  # by block: the number of the unknown that it is, or was picked of
         self.device_values: set[int] = set()  # unknowns that are devices
@@ -97,6 +97,9 @@ class State(GraphRules):
         self.trained: dict[int, frozenset[Any]] = {}  # by optimizer: the models whose parameters it was given
         self.wraps: dict[Any, frozenset[Any]] = {}  # by module: the modules that it was made of
         self.on_the_device: set[int] = set()  # unknowns that models have made of what is on the device
+        self.given_device: set[int] = (
+            set()
+        )  # unknowns that calls have made that were given what is on the device
         self.moved_modules: set[Any] = set()  # keys of modules that were moved to the device
         self.exchanges: list[Known] = []  # what was known where memory was handed over
         self.moved_to: dict[int, V] = {}  # by block: the device that is not known
@@ -268,7 +271,7 @@ class State(GraphRules):
         pin = kwargs.get("pin_memory")
         if isinstance(pin, Const) and pin.value is True:
             return "pinned"
-        d = kwargs.get("device") or (self.devices[-1] if self.devices else None)
+        d = kwargs.get("device") or (self.devices[-1] if self.devices else self.default_device)
         if d is None:
             return "pageable" if pin is None or isinstance(pin, Const) else "host"
         w = self.where(d)

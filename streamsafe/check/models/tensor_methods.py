@@ -13,14 +13,28 @@ from .state import HOSTS
 from .unknown import GETTER_ENDS, GETTERS
 
 MODULE_METHODS = frozenset(
-    """train eval requires_grad_ half float bfloat16 state_dict load_state_dict named_parameters modules children
-    apply""".split()
+    """train eval requires_grad_ half float bfloat16 state_dict load_state_dict parameters named_parameters buffers
+    named_buffers modules named_modules children named_children apply""".split()
 )
 SIZES = frozenset(
     """size dim numel stride is_contiguous data_ptr element_size get_device is_pinned nelement storage_offset
-    register_hook is_floating_point requires_grad_ retain_grad register_post_accumulate_grad_hook""".split()
+    register_hook is_floating_point requires_grad_ retain_grad register_post_accumulate_grad_hook is_conj is_neg
+    is_signed is_complex is_inference is_coalesced is_distributed is_set_to is_shared is_same_size dim_order sparse_dim
+    dense_dim ndimension qscheme q_scale q_zero_point has_names const_data_ptr
+    _size _nbytes nbytes""".split()
 )
 """What asks for the shape of a tensor, or sets what is no data."""
+RARE = frozenset(
+    """absolute acosh adjoint arccos arccosh arcsin arcsinh arctan arctan2 arctanh as_strided_scatter as_subclass
+    asinh atanh bernoulli bincount bitwise_left_shift bitwise_right_shift broadcast_to byte cdouble cfloat
+    chalf char cholesky_inverse cholesky_solve clamp_max clip coalesce conj_physical deg2rad diagflat
+    diagonal_scatter digamma fliplr flipud float_power floor_divide heaviside histogram igamma igammac
+    index_reduce indices int_repr istft logaddexp2 lu lu_solve mvlgamma new new_empty_strided nonzero_static
+    ormqr polygamma put qr rad2deg reshape_as resolve_neg scatter_reduce select_scatter short slice_scatter
+    sparse_mask split_with_sizes sum_to_size to_padded_tensor to_sparse_bsc to_sparse_bsr to_sparse_coo
+    to_sparse_csc to_sparse_csr triangular_solve unsafe_chunk unsafe_split values""".split()
+)
+"""Methods of tensors that the tables of the models do not name: they compute something new."""
 RESHAPES = frozenset("contiguous reshape flatten".split())
 """A view where the memory allows it, else a copy."""
 
@@ -51,7 +65,7 @@ def tensor_method(lib: Modules, t: Tensor, c: Call) -> V:
         return t  # it is a module
     if t.block.lib == "torch" and not is_host(t) and name in apis.GENERATING_METHODS:
         return lib.unmodelled(name, t, c.args, c.kwargs, n)
-    if t.block.lib == "torch" and not t.numpy and name not in apis.TENSOR_METHODS:
+    if t.block.lib == "torch" and not t.numpy and not of_tensors(name):
         return method_of_more(lib, t, c)
     return lib.compute([t, *operands(lib, c)], n, name, t.block.lib)
 
@@ -62,6 +76,11 @@ def method_of_more(lib: Modules, t: Tensor, c: Call) -> V:
         number = ("asked", t.block.uid, c.name, *(lib.m.key(v) for v in c.values()))
         return lib.m.sym(lib.m.vn(number), f"{c.name}()", "getter")
     return lib.compute([t, *operands(lib, c)], c.node, c.name, t.block.lib, notes=frozenset({"model"}))
+
+
+def of_tensors(name: str) -> bool:
+    """Whether tensors of torch have a method."""
+    return name in TENSOR_METHODS or name in apis.TENSOR_METHODS or name in RARE or name.startswith("__")
 
 
 def operands(lib: Modules, c: Call) -> list[V]:
@@ -128,6 +147,13 @@ def record_stream(lib: Modules, t: Tensor, c: Call) -> V:
         lib.siblings.add((block.owner, s))
     if s.origin == "sym":
         block.kept = True
+    return NONE
+
+
+@models(TENSOR_METHODS, "reset_parameters")
+def initialized(lib: Modules, t: Tensor, c: Call) -> V:
+    """It is a module, whose parameters are drawn where they lie."""
+    lib.compute([], c.node, c.name, t.block.lib, write=[t], fresh=False)
     return NONE
 
 
@@ -294,7 +320,7 @@ def backward(lib: Modules, t: Tensor, c: Call) -> V:
     return lib.backward([t, *c.args], c.kwargs, c.node)
 
 
-@models(TENSOR_METHODS, "resize_ set_ untyped_storage storage")
+@models(TENSOR_METHODS, "resize_ set_ untyped_storage storage _typed_storage")
 def resize(lib: Modules, t: Tensor, c: Call) -> V:
     empty = isinstance(c.first, Const) and c.first.value == 0
     if c.name == "resize_" and not empty:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..program import NOTHING, Access, Hazard
+from ..assumptions import counted
+from ..program import NOTHING, Access, Block, Hazard, Launch
 from ..values import (
     Clock,
     Event,
@@ -14,6 +15,9 @@ from ..values import (
 from .accesses import Accesses
 from .path import Node
 
+PLACES = frozenset(("place", "loaded", "target"))
+"""What may have to be assumed of memory."""
+
 
 class Timing(Accesses):
     """Clocks of the host and events with timing."""
@@ -21,20 +25,42 @@ class Timing(Accesses):
     def timed(self, begin: Clock, end: Clock, node: Node) -> Sym:
         """The time between two readings: a finding where it is more than compared or slept for."""
         seconds = self.m.fresh("<seconds>", "host")
-        last = next((x for x in reversed(self.m.launches) if begin.seq < x[0] < end.seq), None)
-        if last is None or self.last_unknown_between(last[0], end.seq) or self.not_on_cuda():
+        pending = self.surest_pending(begin, end)
+        if pending is None or self.not_on_cuda():
             return seconds
-        seq, t, at, site = last
-        if self.clock_known.get(end.seq, NOTHING).get(t, 0) < at:
-            h = Hazard(
-                "SS311",
-                Access(t, at, True, None, site, "launch"),
-                Access(self.order.host, 0, False, None, end.site, "clock"),
-                None,
-                self.supposed.get(seq, ()),
-            )
-            self.m.measured[seconds] = h
+        notes = frozenset(pending.assumed)
+        self.m.measured[seconds] = Hazard(
+            "SS311",
+            Access(pending.timeline, pending.at, True, None, pending.site, pending.op, notes=notes),
+            Access(self.order.host, 0, False, None, end.site, "clock"),
+            Block("cuda", pending.memory) if notes else None,
+            pending.assumed,
+        )
         return seconds
+
+    def surest_pending(self, begin: Clock, end: Clock) -> Launch | None:
+        """The last launch between two readings where nothing has waited for it, or a surer one before it.
+
+        What the stream of the last launch has not done either, and for which less has to be assumed. A call that is
+        not in sight may have waited for what was launched before it.
+        """
+        known = self.clock_known.get(end.seq, NOTHING)
+        found, least = None, 0
+        for x in reversed(self.m.launches):
+            if x.seq >= end.seq:
+                continue
+            if (
+                x.seq <= begin.seq
+                or self.last_unknown_between(x.seq, end.seq)
+                or known.get(x.timeline, 0) >= x.at
+            ):
+                break
+            count = sum(counted("SS311", x.assumed).values())
+            if found is None or (count < least and x.timeline is found.timeline):
+                found, least = x, count
+            if not least or not {*x.assumed} <= PLACES:
+                break
+        return found
 
     def not_on_cuda(self) -> bool:
         """Whether the path says that some device is none of CUDA's: what was timed may have run there."""

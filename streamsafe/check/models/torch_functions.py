@@ -26,6 +26,8 @@ PRIVATE_COMPUTATION = tuple(
     "torch._C._nn. torch._C._VariableFunctions. torch._utils. torch._refs. torch._prims.".split()
 )
 """Beginnings of the names of functions that compute, though their modules are torch's own."""
+SCHEDULERS = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.SWALR")
+"""What sets the options of an optimizer, which are numbers of the host."""
 UNWRITTEN = frozenset("empty empty_like empty_strided".split())
 MEASURES = ("memory", "max_memory", "get_device", "mem_get")
 """Beginnings of functions of torch.cuda that tell something of a device."""
@@ -38,6 +40,8 @@ def torch_function(lib: Modules, c: Call) -> V:
     name, last = c.name, c.last
     if name.startswith("torch.distributed."):
         return distributed(lib, c)
+    if name.startswith(SCHEDULERS):
+        return lib.m.fresh(last.lower(), "scheduler")
     if name.startswith("torch.optim.") and last[:1].isupper():
         made: Sym = lib.optimizer(last, c.kwargs, c.node)
         given = c.given("params", 0)
@@ -118,7 +122,12 @@ def nn_class(lib: Modules, c: Call) -> V:
         return t
     s = lib.m.fresh(c.last.lower(), "module")
     lib.modules[s.vn] = c.last
-    lib.wraps[("net", lib.m.key(s))] = frozenset(n for v in c.args for n in lib.nets_under(v))
+    wrapped = frozenset(n for v in c.args for n in lib.nets_under(v))
+    lib.wraps[("net", lib.m.key(s))] = wrapped
+    ids = c.kwargs.get("device_ids", NONE)
+    named = lib.place(c.kwargs) == "cuda" or not (isinstance(ids, Const) and ids.value is None)
+    if named or any(key in lib.moved_modules for _, key in wrapped):
+        lib.moved_modules.add(lib.m.key(s))
     return s
 
 
@@ -240,6 +249,17 @@ def load(lib: Modules, c: Call) -> V | None:
 )
 def told(lib: Modules, c: Call) -> V:
     return Const(True) if c.last == "is_available" else lib.m.fresh(c.last, "host")
+
+
+@models(FUNCTIONS, "torch.set_default_device torch.set_default_tensor_type")
+def default_device(lib: Modules, c: Call) -> V:
+    """Where factories and modules put what they make from here on."""
+    device = c.first or NONE
+    if c.last == "set_default_tensor_type":
+        kind = device.name if isinstance(device, Lib) else getattr(device, "value", "")
+        device = Const("cuda" if str(kind).startswith("torch.cuda.") else "cpu")
+    lib.default_device = None if isinstance(device, Const) and device.value is None else device
+    return NONE
 
 
 @models(TORCH_FUNCTIONS, "manual_seed set_device empty_cache set_default_dtype reset_peak_memory_stats")

@@ -61,9 +61,12 @@ class Unknown(Containers):
 
     def harmless(self, fn: Function, depth: int = 0) -> bool:
         """Whether a function of the tree can wait for nothing, as far as what it names is in sight."""
-        if not fn.words.isdisjoint(SYNCING) or depth > 3:
+        if not fn.words.isdisjoint(SYNCING) or depth > 3 or fn.abstract:
             return False
-        called = [fn.module.functions[w] for w in fn.calls()[2] if w in fn.module.functions]
+        own, _, plain = fn.calls()
+        called = [fn.module.functions[w] for w in plain if w in fn.module.functions]
+        if fn.cls is not None:
+            called += [f for f in (fn.cls.method(w) for w in own) if f is not None]
         return all(f is fn or self.harmless(f, depth + 1) for f in called)
 
     def unmodelled(
@@ -161,8 +164,10 @@ class Unknown(Containers):
         if name in apis.GENERATING_METHODS:
             self.sync_quiet()  # it reads what it has made
         result = self.unknown_result(node, name, at, seq, kind=kind, lib=lib)
-        if kind == "model" and any(t.block.place == "cuda" for t in device):
-            self.on_the_device.add(result.vn)
+        if any(self.known_on_device(t) for t in device):
+            self.given_device.add(result.vn)
+            if kind == "model":
+                self.on_the_device.add(result.vn)
         if (
             m.capture is not None
             and result.block is not None

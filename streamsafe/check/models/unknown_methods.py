@@ -52,6 +52,8 @@ ALWAYS_TENSORS = frozenset(
 """Methods that only tensors have."""
 OFTEN_OTHERS = frozenset("add all any index sort type float half eval where".split())
 """Methods of tensors that other things have as well."""
+OF_ITSELF = frozenset("exp log log2 log10 sqrt rsqrt sin cos tan tanh sigmoid relu floor ceil square".split())
+"""Methods of tensors that are given nothing: what is given something is a method of another thing."""
 
 HOST_METHODS = frozenset(
     """named_buffers named_modules named_children modules children state_dict get_submodule get_parameter eval
@@ -130,6 +132,15 @@ def metadata(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     if c.name in apis.METADATA_METHODS or c.name in TEXT:
         return m.sym(m.vn(("meta", r.vn, c.name, *(m.key(v) for v in c.args))), c.name, "host")
     return None
+
+
+def scheduler(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """What sets the options of an optimizer: the host computes them, of numbers that it reads."""
+    if r.hint != "scheduler":
+        return None
+    for v in c.values():
+        lib.host_value(v, c.node, f"{c.name}()")
+    return lib.m.fresh(c.name, "host")
 
 
 def optimizer(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
@@ -258,8 +269,8 @@ def moved(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     if (name in CASTS and (r.hint == "module" or known)) or (name in MOVES and m.captured and known):
         if lib.gives_other_memory(name, args, kwargs):
             lib.displace(r, n)
-        if name == "cuda" or (name == "to" and args and lib.where(args[0]) in ("cuda", "cuda?")):
-            lib.moved_modules.add(m.key(r))
+        if name == "cuda" or (name == "to" and lib.where(c.given("device", 0)) in ("cuda", "cuda?")):
+            lib.moved_modules |= {key for _, key in lib.nets_under(r)}
         return r
     device = kwargs.get("device") or c.first
     if name == "to" and isinstance(device, Sym):
@@ -274,6 +285,8 @@ def tensor(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     name = c.name
     waits = name in apis.BLOCKING_METHODS and r.hint not in ("host", "getter")
     evident = waits or lib.tensorish(r) or (name in apis.ARITHMETIC_METHODS and name not in OFTEN_OTHERS)
+    if name in OF_ITSELF and c.args:
+        return None
     if name in ALWAYS_TENSORS or (name in apis.TENSOR_METHODS and evident):
         return tensor_method(lib, lib.tensor(r), c)
     if name.endswith("_") and not name.endswith("__") and name not in apis.NOT_IN_PLACE:
@@ -335,6 +348,7 @@ MODELS: tuple[Model, ...] = (
     array_to_host,
     metadata,
     listed,
+    scheduler,
     optimizer,
     parameters,
     stream_or_event,
