@@ -28,11 +28,11 @@ def expected(path: Path) -> str:
 
 
 def launch(
-    programs: list[str], ranks: int, sanitize: bool, timeout: float
+    programs: list[str], ranks: int, options: list[str], timeout: float
 ) -> tuple[dict[str, list[dict[str, Any]]], str]:
     """What each rank saw of each program, and what went wrong: all run one after the other in one start."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += [str(FOLDER / "rank.py"), *programs, *(["--sanitize"] if sanitize else [])]
+    command += [str(FOLDER / "rank.py"), *programs, *options]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         try:
             code: int | str = subprocess.run(command, stdout=out, stderr=err, timeout=timeout).returncode
@@ -66,12 +66,18 @@ def main() -> int:
     parser.add_argument("programs", nargs="*", help="names; all when none is given")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--plain", action="store_true", help="only without the sanitizer")
+    parser.add_argument(
+        "--simulate", action="store_true", help="NCCL on simulated devices, one for each rank"
+    )
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one start of all")
     parser.add_argument("--json", type=Path, help="where everything is written")
     options = parser.parse_args()
     names = options.programs or sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in SHARED)
-    plain, trouble = launch(names, options.ranks, False, options.timeout)
-    checked, more = ({}, "") if options.plain else launch(names, options.ranks, True, options.timeout)
+    where = ["--simulate"] if options.simulate else []
+    plain, trouble = launch(names, options.ranks, where, options.timeout)
+    checked, more = (
+        ({}, "") if options.plain else launch(names, options.ranks, [*where, "--sanitize"], options.timeout)
+    )
     wrong = 0
     print(f"{'program':34} {'expected':9} {'found':12} {'stale':8} {'same bits':10} {'cost':6}")
     for name in names:

@@ -46,6 +46,15 @@ int device_count();
 DeviceIndex current_device();
 void set_current_device(DeviceIndex device);
 Queue current_queue(DeviceIndex device);
+// Makes a queue the current one of its device; gives the one before.
+Queue exchange_queue(Queue to);
+// The next stream of its device's pool.
+Queue new_queue(DeviceIndex device);
+
+// Events: recorded when made.
+void* record_event_on(Queue queue);
+void wait_for_event(void* event, Queue queue);
+void destroy_event(void* event, DeviceIndex device);
 
 // Where a generator of "cuda" is: its numbers depend on these two alone, as Philox's do.
 struct Numbers {
@@ -90,6 +99,13 @@ bool is_pinned(const void* address);
 // A copy on a queue uses pinned memory: torch's allocator records an event there when the memory is freed, if it knows
 // the memory's context, or that a block begins at the address.
 void use_pinned(const c10::DataPtr& memory, const void* address, Queue queue);
+// record_stream() of a block.
+void record_on_queue(void* address, Queue queue);
+
+// -- collectives -------------------------------------------------------------------------------------------------------
+
+// Waits until those that have been started are done.
+void finish_collectives();
 
 // -- errors ----------------------------------------------------------------------------------------------------------
 

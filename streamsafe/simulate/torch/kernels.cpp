@@ -211,13 +211,15 @@ struct Call {
 // -- captures -------------------------------------------------------------------------------------------------------------
 
 // Keeps the bytes that a captured operator is about to overwrite, unless they are the capture's own.
-void keep_before(Capture& capture, const at::Tensor& written) {
+void keep_bytes(Capture& capture, const at::Tensor& written) {
   void* start = written.storage().mutable_data();
   size_t bytes = written.storage().nbytes();
   if (start == nullptr || capture.allocated.count(reinterpret_cast<uintptr_t>(start)) || capture.before.count(start)) return;
   auto* first = static_cast<const char*>(start);
   capture.before[start] = std::vector<char>(first, first + bytes);
 }
+
+}  // namespace
 
 bool captured(Queue queue) {
   std::lock_guard<std::recursive_mutex> locked(lock());
@@ -226,8 +228,10 @@ bool captured(Queue queue) {
 
 void keep_before(Queue queue, const at::Tensor& written) {
   std::lock_guard<std::recursive_mutex> locked(lock());
-  if (Capture* capture = capture_of(queue)) keep_before(*capture, written);
+  if (Capture* capture = capture_of(queue)) keep_bytes(*capture, written);
 }
+
+namespace {
 
 // -- the kernel of everything ----------------------------------------------------------------------------------------------
 

@@ -21,8 +21,6 @@ namespace simulated {
 
 using Locked = std::lock_guard<std::recursive_mutex>;
 
-void* record_event_on(Queue queue);                      // streams.cpp
-void destroy_event(void* event, DeviceIndex device);  // streams.cpp
 at::Generator make_generator(DeviceIndex device);         // generators.cpp
 at::Generator& default_generator(DeviceIndex device);     // generators.cpp
 

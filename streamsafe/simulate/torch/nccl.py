@@ -1,19 +1,17 @@
-"""``init_process_group("nccl")`` on one machine: gloo runs the collectives on the bytes of device tensors."""
+"""``init_process_group("nccl")`` on one machine: gloo runs the collectives on the bytes of device tensors.
+
+``collectives.cpp`` has the streams on which they are.
+"""
 
 from __future__ import annotations
 
 import datetime
 import importlib
-import sys
 import types
 from typing import Any
 
 from streamsafe.simulate.torch.device import Device
 
-NOTE = (
-    "streamsafe: gloo stands for nccl on the simulated device: collectives have no stream of their own, so work that "
-    "does not wait for them is not reported"
-)
 TIMEOUT = datetime.timedelta(minutes=10)
 
 
@@ -48,15 +46,14 @@ def _complete(c10d: Any, simulated: Device) -> None:
     if not hasattr(c10d, "ProcessGroupGloo"):
         return
     torch = importlib.import_module("torch")
-    said: list[str] = []
+    kept: list[Any] = []  # as long as torch has the group, Python has the object of this class
 
     class ProcessGroupNCCL(c10d.ProcessGroupGloo):
         """The backend "nccl"."""
 
+        supports_coalescing = True
+
         def __init__(self, store: Any, rank: int, size: int, options: Any = None) -> None:
-            if NOTE not in said:
-                said.append(NOTE)
-                print(NOTE, file=sys.stderr, flush=True)
             timeout = getattr(options, "_timeout", None)
             super().__init__(
                 store, rank, size, timeout=timeout if isinstance(timeout, datetime.timedelta) else TIMEOUT
@@ -65,15 +62,32 @@ def _complete(c10d: Any, simulated: Device) -> None:
     ProcessGroupNCCL.Options = Options
     c10d.ProcessGroupNCCL = ProcessGroupNCCL
     c10d._DEFAULT_PG_NCCL_TIMEOUT = TIMEOUT
-    register = c10d.ProcessGroup._register_backend
+    group = c10d.ProcessGroup
+    register, start, end = group._register_backend, group._start_coalescing, group._end_coalescing
 
-    def both(self: Any, device: Any, kind: Any, backend: Any = None) -> None:
+    def register_backend(self: Any, device: Any, kind: Any, backend: Any = None) -> None:
         register(self, device, kind, backend)
-        if device.type == "cuda" and isinstance(backend, c10d.ProcessGroupGloo):
-            simulated.collectives_on_cpu()
-        if device.type == "cuda" and kind == c10d.ProcessGroup.BackendType.NCCL:
-            register(
-                self, torch.device("cpu"), kind, backend
-            )  # what the collectives on device tensors run on
+        if device.type != "cuda":
+            return
+        simulated.collectives_on_cpu()
+        if kind == group.BackendType.NCCL:
+            kept.append(backend)
+            torch.ops.streamsafe_simulated.nccl_group(self.boxed())
 
-    c10d.ProcessGroup._register_backend = both
+    def is_nccl(self: Any, device: Any) -> bool:
+        return device.type == "cuda" and bool(torch.ops.streamsafe_simulated.is_nccl(self.boxed()))
+
+    def start_coalescing(self: Any, device: Any) -> None:
+        if not is_nccl(self, device):
+            start(self, device)
+            return
+        torch.ops.streamsafe_simulated.start_coalescing(self.boxed())
+
+    def end_coalescing(self: Any, device: Any) -> Any:
+        if not is_nccl(self, device):
+            return end(self, device)
+        work = torch.ops.streamsafe_simulated.end_coalescing(self.boxed())
+        return c10d.Work.unbox(work) if work is not None else None
+
+    group._register_backend = register_backend
+    group._start_coalescing, group._end_coalescing = start_coalescing, end_coalescing

@@ -205,6 +205,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override { host_waits(queue_of(stream)); }
   void synchronizeDevice(const DeviceIndex device) const override {
     synchronizing();
+    finish_collectives();
     TRACE(device < 0 ? device_now : device, device_synchronization);
     Locked locked(lock());
     for (auto& [id, capture] : captures) refuse(capture.get(), NOT_PERMITTED);
@@ -292,18 +293,20 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 
-void record_on_queue(void* address, Queue queue);  // memory.cpp
 void Guard::recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const {
   record_on_queue(data.get(), queue_of(stream));
 }
 
-// Events of the pinned allocator, which keeps no stream object.
+c10::Stream stream_of(Queue queue) { return Guard::stream(queue.first, stream_id_of(queue)); }
+Queue exchange_queue(Queue to) { return queue_of(Guard().exchangeStream(stream_of(to))); }
+Queue new_queue(DeviceIndex device) { return queue_of(Guard().getNewStream(c10::Device(c10::kCUDA, device), 0)); }
+
 void* record_event_on(Queue queue) {
   void* event = nullptr;
-  int64_t id = stream_id_of(queue);
-  Guard().record(&event, Guard::stream(queue.first, id), queue.first, c10::EventFlag::PYTORCH_DEFAULT);
+  Guard().record(&event, stream_of(queue), queue.first, c10::EventFlag::PYTORCH_DEFAULT);
   return event;
 }
+void wait_for_event(void* event, Queue queue) { Guard().block(event, stream_of(queue)); }
 void destroy_event(void* event, DeviceIndex device) { Guard().destroyEvent(event, device); }
 
 void zero_and_restore(Capture& capture);  // memory.cpp
