@@ -14,6 +14,8 @@ from cupy.cuda.pinned_memory import is_memory_pinned
 from cupy_backends.cuda.api import driver
 from cupy_backends.cuda.api import runtime as private
 
+from streamsafe.apis import cuda_runtime as table
+from streamsafe.apis import effects
 from streamsafe.order.memory import HOST
 from streamsafe.runtime.cupy import graphs, memory, pinned, streams
 from streamsafe.runtime.cupy import touches as uses
@@ -129,56 +131,33 @@ def _fill(monitor: Monitor, call: Call, pointer: int, size: int, handle: int, op
         return call()
 
 
-# -- one hook for each function; parameters are named as CuPy names them ----------------------------------------------
+def _by_row(row: effects.Call) -> Hook:
+    """The hook of a copy or a fill, whose operands and stream its row names; ``on`` no parameter: the null stream's."""
+    names = row.parameters.split()
+
+    def hook(m: Monitor, call: Call, *args: int, **kwargs: int) -> Any:
+        if len(args) + len(kwargs) != len(names):  # no call that CuPy takes either
+            return call()
+        given = dict(zip(names, args, strict=False), **kwargs)
+        target, handle = given[row.writes], given.get(row.on, NULL)
+        if not row.reads:
+            return _fill(m, call, target, given["size"], handle, row.last)
+        source, kind = given[row.reads], given.get("kind", private.memcpyDeviceToDevice)
+        rows = None
+        if "height" in given:
+            rows = given["spitch"], given["dpitch"], given["width"], given["height"]
+        size = given.get("size", 0)
+        return copy(
+            m, call, target, source, size, kind, handle, synchronous=row.on == effects.LEGACY, rows=rows
+        )
+
+    kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [inspect.Parameter(name, kinds) for name in ("m", "call", *names)]
+    hook.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return hook
 
 
-def _memcpy(m: Monitor, call: Call, dst: int, src: int, size: int, kind: int) -> Any:
-    return copy(m, call, dst, src, size, kind, NULL, synchronous=True)
-
-
-def _memcpy_async(m: Monitor, call: Call, dst: int, src: int, size: int, kind: int, stream: int) -> Any:
-    return copy(m, call, dst, src, size, kind, stream, synchronous=False)
-
-
-def _memcpy_peer(
-    m: Monitor, call: Call, dst: int, dstDevice: int, src: int, srcDevice: int, size: int
-) -> Any:
-    return copy(m, call, dst, src, size, private.memcpyDeviceToDevice, NULL, synchronous=True)
-
-
-def _memcpy_peer_async(
-    m: Monitor, call: Call, dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int
-) -> Any:
-    return copy(m, call, dst, src, size, private.memcpyDeviceToDevice, stream, synchronous=False)
-
-
-def _memcpy_2d(
-    m: Monitor, call: Call, dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int
-) -> Any:
-    return copy(m, call, dst, src, 0, kind, NULL, synchronous=True, rows=(spitch, dpitch, width, height))
-
-
-def _memcpy_2d_async(
-    m: Monitor,
-    call: Call,
-    dst: int,
-    dpitch: int,
-    src: int,
-    spitch: int,
-    width: int,
-    height: int,
-    kind: int,
-    stream: int,
-) -> Any:
-    return copy(m, call, dst, src, 0, kind, stream, synchronous=False, rows=(spitch, dpitch, width, height))
-
-
-def _memset(m: Monitor, call: Call, ptr: int, value: int, size: int) -> Any:
-    return _fill(m, call, ptr, size, NULL, "memset")
-
-
-def _memset_async(m: Monitor, call: Call, ptr: int, value: int, size: int, stream: int) -> Any:
-    return _fill(m, call, ptr, size, stream, "memsetAsync")
+# -- one hook for each other function; parameters are named as CuPy names them ----------------------------------------
 
 
 def _malloc(m: Monitor, call: Call, size: int, flags: int = 0) -> Any:
@@ -336,14 +315,7 @@ def _graph_launch(m: Monitor, call: Call, graphExec: int, stream: int) -> Any:
 
 
 HOOKS: dict[str, Hook] = {
-    "memcpy": _memcpy,
-    "memcpyAsync": _memcpy_async,
-    "memcpyPeer": _memcpy_peer,
-    "memcpyPeerAsync": _memcpy_peer_async,
-    "memcpy2D": _memcpy_2d,
-    "memcpy2DAsync": _memcpy_2d_async,
-    "memset": _memset,
-    "memsetAsync": _memset_async,
+    **{row.last: _by_row(row) for row in table.RUNTIME if row.writes},
     "malloc": _malloc,
     "mallocManaged": _malloc,
     "mallocAsync": _malloc_async,
