@@ -53,6 +53,8 @@ CLOCKS = (
 )
 """Host clocks (SS311), which matter beside `DEVICES` only: a launch has to be seen between two of them."""
 DEVICES = (b"cuda", b"cupy", b"accelerator")
+NUMBERED = re.compile(rb"device\s*=\s*\d|to\(\s*\d\s*[,)]")
+"""A device that is named by its number alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def reads_clocks(source: bytes) -> bool:
 
 def names_devices(source: bytes) -> bool:
     """Whether a text names a device."""
-    return any(device in source for device in DEVICES)
+    return any(device in source for device in DEVICES) or NUMBERED.search(source) is not None
 
 
 def measures(source: bytes) -> bool:

@@ -54,6 +54,8 @@ RELEVANT = [
     "import torch.distributed as dist\nw = dist.all_reduce(x, async_op=overlap)",
     "import time, torch\nt = time.perf_counter()\nx = y.cuda()",
     "from time import monotonic\nimport cupy",
+    "import time, torch\nt = time.time()\nx = torch.zeros(3, device=0)",
+    "import time, torch\nt = time.time()\nx = y.to(1)",
     "from numba import cuda\ns = cuda.stream()",
 ]
 NOT_RELEVANT = [
@@ -65,6 +67,8 @@ NOT_RELEVANT = [
     "import time\nt = time.perf_counter()",
     "import torch\nimport time\ntime.sleep(1)\nx.cuda()",
     "import torch\nx.to(device, torch.float32)",
+    "import time, torch\nt = time.time()\nx = y.to(device)",
+    "import torch\nx = torch.zeros(3, device=0)",
     "import torch\nx.sum(0, True)",
     "from torch.cuda import amp",
     "import torch\ncaptured = True  # a streaming answer",
