@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsafe.check import prefilter
 from streamsafe.check.cache import Cache, decode, encode, key_of
-from streamsafe.check.imports import Imports, exported, statements, words
+from streamsafe.check.callers import Callers
+from streamsafe.check.imports import Imports, statements
 from streamsafe.check.processes import Stopped, check_all, pool, processors
 from streamsafe.check.task import Checked, Plan, Task, syntax_error
 from streamsafe.order.hazard import Conflict
@@ -39,9 +40,6 @@ COLLECT_AFTER = 1_000_000
 
 DEPTH = 20_000
 """How deep Python may recurse while it parses."""
-
-CALLERS = 3
-"""How many files away from the stream code a caller may be."""
 
 
 class Look(NamedTuple):
@@ -240,7 +238,9 @@ class _Project:
     def tasks(self) -> list[Task]:
         """The files to run: those that are named, and the others that come to one of them."""
         own = {task.path: task for task in self._named.tasks}
-        callers = self._callers(frozenset(path for path in self._every() if self._relevant(path)))
+        every = self._every()
+        relevant = frozenset(path for path in every if self._relevant(path))
+        callers = Callers(self._imports, self._bytes, prefilter.names_streams).among(every, relevant)
         named = frozenset(self._named.looked)
         found = {path: replace(task, analyse=task.analyse or path in callers) for path, task in own.items()}
         for path in sorted(callers | {path for path in self._looks if self._relevant(path)}):
@@ -295,33 +295,6 @@ class _Project:
                 return opened.read()
         except OSError:
             return b""
-
-    def _callers(self, relevant: frozenset[str]) -> set[str]:
-        """The files without stream code of their own that call what has some, directly or by others."""
-        names: dict[str, frozenset[str]] = {
-            path: exported(self._bytes(path), prefilter.names_streams) for path in sorted(relevant)
-        }
-        found: set[str] = set()
-        rest = {path: words(self._statements(path)) for path in sorted(self._every()) if path not in relevant}
-        for _ in range(CALLERS):
-            known = frozenset().union(*names.values())
-            stems = {path.rpartition("/")[2].removesuffix(".py") for path, own in names.items() if own}
-            new = {}
-            for path, imported in rest.items():
-                if path in found or imported.isdisjoint(known | stems):
-                    continue
-                used = [names[file] for file in self._imports.reached(path) if names.get(file)]
-                if not used:
-                    continue
-                data = self._bytes(path)
-                called = frozenset().union(*used)
-                if any(name.encode() in data for name in called):
-                    new[path] = exported(data, lambda _: False, called)
-            if not new:
-                break
-            found |= new.keys()
-            names |= new
-        return found
 
 
 # -- one file, in whichever process ----------------------------------------------------------------------------------

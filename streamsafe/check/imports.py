@@ -22,6 +22,8 @@ _FROM = re.compile(r"from\s+([.\s]*)([\w.]*)\s*import\b\s*\(?(.*)", re.DOTALL)
 _COMMENT = re.compile(r"#[^\n]*")
 _LIBRARIES = frozenset("torch torchvision numpy cupy cupyx cuda triton typing collections os sys".split())
 """What is not looked for: models say what these do."""
+Binding = tuple[int, str, str]
+"""How many folders up a module's name begins (zero: an absolute name), its name, and what is imported from it."""
 HIGHEST = 8
 """How many folders above a file are looked through."""
 
@@ -53,9 +55,21 @@ def names(text: str) -> Iterator[tuple[int, str]]:
                 yield level, f"{module}.{words[0]}" if module else words[0]
 
 
-def words(text: str) -> frozenset[str]:
-    """All names in import statements."""
-    return frozenset(part for _, name in names(text) for part in name.split("."))
+def bindings(text: str) -> dict[str, Binding]:
+    """What import statements bind: by the local name, what it stands for."""
+    found: dict[str, Binding] = {}
+    for each in _STATEMENT.findall(text.encode()):
+        statement = _COMMENT.sub("", each.decode()).strip()
+        source = _FROM.match(statement)
+        parts = source[3].rstrip(")") if source is not None else statement.removeprefix("import")
+        for part in parts.split(","):
+            name, *alias = part.replace("\\", " ").split()[::2] or ("",)
+            local = alias[0] if alias else name
+            if source is not None and name.isidentifier():
+                found[local] = (source[1].count("."), source[2], name)
+            elif source is None and name:
+                found[local if alias else name.rpartition(".")[2]] = (0, name, "")
+    return found
 
 
 class Imports:
@@ -67,6 +81,7 @@ class Imports:
 
     def __init__(self, text: Callable[[str], str]) -> None:
         self._text = text
+        self._bound: dict[str, dict[str, Binding]] = {}
         self._direct: dict[str, tuple[str, ...]] = {}
         self._heads: dict[tuple[str, str], tuple[str, ...]] = {}
         self._found: dict[tuple[str, str], str | None] = {}
@@ -79,11 +94,22 @@ class Imports:
             folder = os.path.dirname(path)
             found: dict[str, None] = {}
             for level, name in names(self._text(path)):
-                file = self._relative(folder, level, name) if level else self._absolute(folder, name)
+                file = self._file(folder, level, name)
                 if file is not None and file != path:
                     found[file] = None
             known = self._direct[path] = tuple(found)
         return known
+
+    def bound(self, path: str) -> dict[str, Binding]:
+        """What the import statements of a file bind, by the local name."""
+        known = self._bound.get(path)
+        if known is None:
+            known = self._bound[path] = bindings(self._text(path))
+        return known
+
+    def file(self, path: str, level: int, name: str) -> str | None:
+        """The file of a module that a file names."""
+        return self._file(os.path.dirname(path), level, name)
 
     def reached(self, path: str) -> frozenset[str]:
         """The file and all that it imports, directly and by others."""
@@ -101,6 +127,9 @@ class Imports:
                         todo.append(file)
             known = self._reached[path] = frozenset(seen)
         return known
+
+    def _file(self, folder: str, level: int, name: str) -> str | None:
+        return self._relative(folder, level, name) if level else self._absolute(folder, name)
 
     def _relative(self, folder: str, level: int, name: str) -> str | None:
         for _ in range(level - 1):
@@ -154,32 +183,3 @@ def _module(folder: str, name: str) -> str | None:
         if os.path.exists(path):
             return path
     return None
-
-
-def exported(
-    data: bytes, marks: Callable[[bytes], bool], used: frozenset[str] = frozenset()
-) -> frozenset[str]:
-    """The functions and classes at the top of a file that others call for what they do with streams.
-
-    Args:
-        data: the file.
-        marks: whether a text names streams.
-        used: names of other files that do.
-
-    Returns:
-        Those whose text names streams or one of these names, or that use such a one of the file.
-    """
-    texts: dict[str, bytes] = {}
-    for found in _DEFINITION.finditer(data):
-        texts[found[1].decode()] = found[0]
-    inside = {name: frozenset(map(bytes.decode, _WORD.findall(text))) for name, text in texts.items()}
-    own = {name for name, text in texts.items() if marks(text) or inside[name] & used}
-    while more := {name for name, words_ in inside.items() if words_ & own} - own:
-        own |= more
-    return frozenset(own)
-
-
-_DEFINITION = re.compile(
-    rb"^(?:async[ ]def|def|class)[ ]+([A-Za-z_]\w*)[^\n]*\n(?:[ \t#)][^\n]*\n|\n)*", re.MULTILINE
-)
-_WORD = re.compile(rb"[A-Za-z_]\w*")

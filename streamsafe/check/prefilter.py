@@ -20,7 +20,7 @@ _TREAM = rb"""tream(?:
   | (?<=Stream)Context\b
   | (?<=\bstream)\((?!["'])                     # torch.cuda.stream(s), under whatever name the module has
   | (?<=cuda\.stream)\b                        # the same, passed on or renamed
-  | (?<=current_stream) | (?<=default_stream) | (?<=set_stream) | (?<=wait_stream) | (?<=record_stream)
+  | (?<=current_stream)(?!_capturing) | (?<=default_stream) | (?<=set_stream) | (?<=wait_stream) | (?<=record_stream)
 )"""
 # a third positional or last argument that may be non_blocking: x.to(device, dtype, True), y.copy_(x, True)
 _TRUE = rb"\((?:[^()\n]|\([^()\n]*\))*,\s*True\s*[,)]"
