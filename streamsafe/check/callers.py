@@ -138,6 +138,7 @@ class Callers:
     ) -> None:
         self._imports, self._data, self._marks = imports, data, marks
         self._offers: dict[str, dict[str, Offer]] = {}
+        self._found: dict[tuple[str, str], Offer | None] = {}
 
     def among(self, files: Iterable[str], relevant: Collection[str]) -> set[str]:
         """The files that call what has to do with streams, directly or by others.
@@ -159,6 +160,7 @@ class Callers:
         for _ in range(FARTHEST):
             names = frozenset().union(*self._offers.values())
             names |= {local for local, name in renamed if name in names}
+            self._found.clear()
             stems = {path.rpartition("/")[2].removesuffix(".py") for path, own in self._offers.items() if own}
             new = {}
             for path in rest:
@@ -176,7 +178,9 @@ class Callers:
         """By the names of a file that stand for functions or classes that have to do with streams: what they offer."""
         bound: dict[str, Offer] = {}
         for local, (level, module, name) in self._imports.bound(path).items():
-            if name in names:
+            if name == "*":
+                bound |= self._all_names(path, level, module, names)
+            elif name in names:
                 offer = self._lookup(path, level, module, name, 0)
                 if offer is not None:
                     bound[local] = offer
@@ -192,11 +196,25 @@ class Callers:
         file = self._imports.file(path, level, module)
         if file is None or depth > REEXPORTS:
             return None
-        offer = self._offers.get(file, {}).get(name)
-        if offer is not None:
-            return offer
-        further = self._imports.bound(file).get(name)
-        return self._lookup(file, *further, depth + 1) if further is not None else None
+        key = (file, name)
+        if key not in self._found:
+            self._found[key] = None
+            self._found[key] = self._offers.get(file, {}).get(name) or self._handed_on(file, name, depth)
+        return self._found[key]
+
+    def _handed_on(self, file: str, name: str, depth: int) -> Offer | None:
+        """What a name offers that a file imports and does not define."""
+        bound = self._imports.bound(file)
+        if name in bound:
+            return self._lookup(file, *bound[name], depth + 1)
+        stars = [] if name.startswith("_") else [each for each in bound.values() if each[2] == "*"]
+        offers_ = (self._lookup(file, level, module, name, depth + 1) for level, module, _ in reversed(stars))
+        return next((offer for offer in offers_ if offer is not None), None)
+
+    def _all_names(self, path: str, level: int, module: str, names: frozenset[str]) -> dict[str, Offer]:
+        """What a file imports with all names of a module, by its own names for it."""
+        found = {name: self._lookup(path, level, module, name, 0) for name in names if name[:1] != "_"}
+        return {name: offer for name, offer in found.items() if offer is not None}
 
 
 def _as_module(offered: Mapping[str, Offer]) -> Offer:

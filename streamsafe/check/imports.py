@@ -56,7 +56,7 @@ def names(text: str) -> Iterator[tuple[int, str]]:
 
 
 def bindings(text: str) -> dict[str, Binding]:
-    """What import statements bind: by the local name, what it stands for."""
+    """What import statements bind: by the local name, what it stands for; all names of a module as the name ``*``."""
     found: dict[str, Binding] = {}
     for each in _STATEMENT.findall(text.encode()):
         statement = _COMMENT.sub("", each.decode()).strip()
@@ -65,7 +65,9 @@ def bindings(text: str) -> dict[str, Binding]:
         for part in parts.split(","):
             name, *alias = part.replace("\\", " ").split()[::2] or ("",)
             local = alias[0] if alias else name
-            if source is not None and name.isidentifier():
+            if source is not None and name == "*":
+                found[f"* {len(found)}"] = (source[1].count("."), source[2], name)
+            elif source is not None and name.isidentifier():
                 found[local] = (source[1].count("."), source[2], name)
             elif source is None and name:
                 found[local if alias else name.rpartition(".")[2]] = (0, name, "")

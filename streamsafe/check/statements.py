@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from .source import dotted
@@ -354,22 +355,31 @@ class Statements:
 
     def _about_devices(self, test: ast.expr) -> bool:
         """Whether a condition asks on what device things are: it is as they are."""
-        for n in ast.walk(test):
-            if (
-                isinstance(n, ast.Constant)
-                and isinstance(n.value, str)
-                and self.m.library.where(Const(n.value)) != "unknown"
-            ):
-                return True
-            if isinstance(n, ast.Attribute) and n.attr in _DEVICE_WORDS:
-                return True
-            if isinstance(n, ast.Name):
+        for n in _of_devices(test):
+            if isinstance(n, ast.Constant):
+                if self.m.library.where(Const(n.value)) != "unknown":
+                    return True
+            elif isinstance(n, ast.Name):
                 v = self.m.name(n.id)
                 if (isinstance(v, Lib) and v.name.startswith(("numpy", "cupy"))) or (
                     isinstance(v, Func) and v.function.words & _DEVICE_WORDS
                 ):
                     return True
+            else:
+                return True
         return False
+
+
+@lru_cache(maxsize=4096)
+def _of_devices(test: ast.expr) -> tuple[ast.expr, ...]:
+    """What may be about a device in a condition: names, strings, and attributes that surely are."""
+    return tuple(
+        n
+        for n in ast.walk(test)
+        if isinstance(n, ast.Name)
+        or (isinstance(n, ast.Constant) and isinstance(n.value, str))
+        or (isinstance(n, ast.Attribute) and n.attr in _DEVICE_WORDS)
+    )
 
 
 def _name(v: V, text: str) -> None:

@@ -43,7 +43,11 @@ MOVER = """
         def size(self):
             return 1
 """
-BASE = {"pkg/__init__.py": "from .mover import Mover as Given, moved", "pkg/mover.py": MOVER}
+BASE = {
+    "pkg/__init__.py": "from .mover import Mover as Given, moved",
+    "pkg/all.py": "from .mover import *",
+    "pkg/mover.py": MOVER,
+}
 
 CALLERS = {
     "a function": "from .mover import moved\ndef use(x):\n    return moved(x)",
@@ -51,6 +55,8 @@ CALLERS = {
     "an absolute name": "from pkg.mover import moved\ndef use(x):\n    return moved(x)",
     "a name that the package hands on": "from pkg import moved\ndef use(x):\n    return moved(x)",
     "under a name of the package's own": "from . import Given\ndef use(x):\n    return Given().fetch(x)",
+    "all names of a module": "from .mover import *\ndef use(x):\n    return moved(x)",
+    "all names of a package that hands all names on": "from .all import moved\ndef use(x):\n    return moved(x)",
     "a module": "from . import mover\ndef use(x):\n    return mover.moved(x)",
     "an import in a function": "def use(x):\n    from .mover import moved\n    return moved(x)",
     "a list in brackets": "from .mover import (  # both\n    plain,\n    moved,\n)\ndef use(x):\n    return moved(x)",

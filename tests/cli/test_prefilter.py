@@ -73,6 +73,7 @@ NOT_RELEVANT = [
     "from torch.cuda import amp",
     "import torch\ncaptured = True  # a streaming answer",
     "import torch\nx.pin_memory()",
+    "import torch\nif torch.cuda.is_current_stream_capturing(): return",
     "import torch.distributed as dist\ndist.all_reduce(x, async_op=False)",
 ]
 
