@@ -179,7 +179,7 @@ class Callers:
         bound: dict[str, Offer] = {}
         for local, (level, module, name) in self._imports.bound(path).items():
             if name == "*":
-                bound |= self._all_names(path, level, module, names)
+                bound |= self._all_names(path, level, module)
             elif name in names:
                 offer = self._lookup(path, level, module, name, 0)
                 if offer is not None:
@@ -211,10 +211,11 @@ class Callers:
         offers_ = (self._lookup(file, level, module, name, depth + 1) for level, module, _ in reversed(stars))
         return next((offer for offer in offers_ if offer is not None), None)
 
-    def _all_names(self, path: str, level: int, module: str, names: frozenset[str]) -> dict[str, Offer]:
-        """What a file imports with all names of a module, by its own names for it."""
-        found = {name: self._lookup(path, level, module, name, 0) for name in names if name[:1] != "_"}
-        return {name: offer for name, offer in found.items() if offer is not None}
+    def _all_names(self, path: str, level: int, module: str) -> dict[str, Offer]:
+        """What a file imports with all names of the module that defines them."""
+        file = self._imports.file(path, level, module)
+        offered = self._offers.get(file, {}) if file is not None else {}
+        return {name: offer for name, offer in offered.items() if name[:1] != "_"}
 
 
 def _as_module(offered: Mapping[str, Offer]) -> Offer:
