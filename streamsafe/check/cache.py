@@ -19,14 +19,27 @@ from functools import lru_cache
 from typing import Any, Final
 
 from streamsafe import __version__
-from streamsafe.order.hazard import Access, Assumption, Conflict, Facts, Frame, Memory, Missing, Note, Span
+from streamsafe.order.hazard import (
+    Access,
+    Assumption,
+    Conflict,
+    Edge,
+    Facts,
+    Frame,
+    Memory,
+    Missing,
+    Named,
+    Note,
+    Span,
+)
 
 FORMAT: Final = 2
 DAYS: Final = 30
 """How long an entry is kept that no check uses."""
 
 _CLASSES: Final[Mapping[str, type]] = {
-    cls.__name__: cls for cls in (Access, Assumption, Conflict, Facts, Frame, Memory, Missing, Note, Span)
+    cls.__name__: cls
+    for cls in (Access, Assumption, Conflict, Edge, Facts, Frame, Memory, Missing, Named, Note, Span)
 }
 _DEFAULTS: Final[dict[type, tuple[tuple[str, Any], ...]]] = {}
 
