@@ -34,8 +34,8 @@ MAY_IMPORT = {
 """Each folder, and each module of the root, from the ground up."""
 
 ONLY_IN = {
-    ("runtime", "report"): {"runtime.errors", "runtime.launch", "runtime.plugin"},
-    ("runtime", "simulate"): {"runtime.launch", "runtime.plugin"},
+    ("runtime", "report"): {"runtime.errors", "runtime.launch", "runtime.plugin", "runtime.program"},
+    ("runtime", "simulate"): {"runtime.launch", "runtime.plugin", "runtime.program"},
 }
 """Pairs of folders of which some modules may import the other one."""
 

@@ -81,6 +81,11 @@ class _LikePython(click.Command):
     metavar="N",
     help="Show the first N hazards, and count the others [default: all].",
 )
+@click.option(
+    "--allow-idle",
+    is_flag=True,
+    help="Do not fail when nothing was watched, or a process could not be.",
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGS]...")
 def run(
     module: str | None,
@@ -100,16 +105,21 @@ def run(
     write_suppressions: str | None,
     fail_on: Confidence | None,
     limit: int | None,
+    allow_idle: bool,
     arguments: tuple[str, ...],
 ) -> None:
     """Run SCRIPT, or a module, under the sanitizer. What it finds goes to standard error, or to --output-file.
 
     Under torchrun each process writes files of its own: out.json is out.rank0.json, out.rank1.json and so on.
 
-    Exit status: the program's own when it is not 0, else 1 when hazards were found, else 0; 2 when it cannot be run.
+    Python processes that it starts are watched, too, and the summary counts them.
+
+    Exit status: the program's own when it is not 0, else 1 when hazards were found, else 2 when nothing was watched or
+    a process could not be watched, else 0; 2 when it cannot be run.
     """
     from streamsafe.report.ranks import own
-    from streamsafe.runtime.launch import Launch, LaunchError, from_variable, launch
+    from streamsafe.runtime.launch import Launch, LaunchError, launch
+    from streamsafe.runtime.program import from_variable
     from streamsafe.simulate.hardware import from_environment, from_table
 
     if module is None and not arguments:
@@ -145,6 +155,7 @@ def run(
                 write_suppressions=write_suppressions or "",
                 fail_on=fail_on or settings.fail_on,
                 limit=limit or settings.limit,
+                allow_idle=allow_idle,
             )
         )
     except (LaunchError, ValueError) as error:

@@ -85,6 +85,11 @@ class Engine:
         """How many operations, records, waits and synchronizes there were."""
         return self._sequence
 
+    @property
+    def busy_streams(self) -> int:
+        """How many streams had work."""
+        return sum(line.last > 0 for line in self._streams.values())
+
     def timeline(self, key: Hashable) -> Timeline:
         """The queue registered under a key. Raises KeyError for an unknown one."""
         return self._streams[key]

@@ -51,7 +51,7 @@ def merge(paths: Iterable[str]) -> list[dict[str, Any]]:
     for number, path in enumerate(paths):
         rank = rank_of(path, number)
         for hazard in _read(path):
-            known = merged.setdefault(_identity(hazard), {**hazard, "count": 0, "ranks": []})
+            known = merged.setdefault(identity(hazard), {**hazard, "count": 0, "ranks": []})
             known["count"] += hazard.get("count", 1)
             for each in hazard.get("ranks") or [rank]:
                 if each not in known["ranks"]:
@@ -105,7 +105,8 @@ def _span(data: Mapping[str, Any]) -> Span | None:
     return Span(data["filename"], start["row"], start["column"], end["row"], end["column"])
 
 
-def _identity(hazard: Mapping[str, Any]) -> Any:
+def identity(hazard: Mapping[str, Any]) -> Any:
+    """What two processes' reports of one hazard have in common."""
     accesses = [hazard.get("first"), hazard.get("second")]
     if any(accesses):
         places = [_innermost(access) for access in accesses]

@@ -19,6 +19,6 @@ def open_session() -> None:
         return
     if program == "-m" and "streamsafe" in sys.orig_argv:
         return
-    from streamsafe.runtime.launch import from_environment
+    from streamsafe.runtime.program import from_environment
 
     from_environment(os.environ[VARIABLE])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import importlib.util
 import json
@@ -11,26 +10,26 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 from weakref import ref
 
 from streamsafe.order.hazard import CONFIDENCES, Confidence, Hazard
 from streamsafe.report.file import ReportError, ReportFile, written
 from streamsafe.report.formats import MACHINE
-from streamsafe.report.run_time import place_of, portable, show
+from streamsafe.report.ranks import hazard_of, identity
+from streamsafe.report.run_time import place_of, show
 from streamsafe.runtime import places as sites
-from streamsafe.runtime.asked import asked
-from streamsafe.runtime.children import Reports, reporter
+from streamsafe.runtime.children import Reports
 from streamsafe.runtime.errors import StreamHazardError
+from streamsafe.runtime.program import Inherited, watch_children
 from streamsafe.runtime.sanitize import sanitize
 from streamsafe.runtime.session import Mode, Session
 from streamsafe.runtime.suppressions import SuppressionError, write
-from streamsafe.simulate import hardware, processes
 from streamsafe.simulate import install as simulations
 from streamsafe.simulate.hardware import Hardware
 from streamsafe.simulate.install import Simulations
@@ -45,6 +44,9 @@ _NO_CUDA = (
     "Tried to instantiate dummy base class",
 )
 """What PyTorch says without a GPU; the last one up to 2.12, of a stream, an event or a graph."""
+
+INCOMPLETE = 2
+"""The exit status when nothing was watched, or a process could not be watched."""
 
 MOST = 20
 """Lines at most about hazards that happened again."""
@@ -74,6 +76,7 @@ class Launch:
         write_suppressions: where to write a file that suppresses what is found; "" for nowhere.
         fail_on: the least confidence of a hazard that makes the run fail.
         limit: show so many hazards; 0 for all.
+        allow_idle: a run in which nothing, or not all, could be watched is no failure.
     """
 
     target: str
@@ -91,6 +94,7 @@ class Launch:
     write_suppressions: str = ""
     fail_on: Confidence = "possible"
     limit: int = 0
+    allow_idle: bool = False
     delays: frozenset[tuple[str, int]] = field(default=frozenset())
 
 
@@ -98,7 +102,8 @@ def launch(what: Launch) -> int:
     """Runs a program in this process, shows each hazard when it is found, and returns the exit status.
 
     Returns:
-        the program's own status when it is not 0, else 1 when hazards were found, also when it caught them, else 0.
+        the program's own status when it is not 0, else 1 when hazards were found, also when it caught them, else 2 when
+        nothing was watched, or a process could not be, else 0.
         Where suppressions are written for what is found, its own.
 
     Raises:
@@ -107,7 +112,7 @@ def launch(what: Launch) -> int:
     _check(what)
     delays = _suspects(what) if what.perturb else what.delays
     simulation = _simulate(what.simulate) if what.simulate is not None else None
-    reports = _watch_children(what) if what.simulate is not None else None
+    reports = _watch_children(what)
     program = _Program(what)
     with contextlib.ExitStack() as files:
         trace = files.enter_context(output(what.trace)) if what.trace else None
@@ -127,7 +132,7 @@ def launch(what: Launch) -> int:
         except (ImportError, RuntimeError, SuppressionError) as error:
             raise LaunchError(str(error)) from error
         verdict = _Verdict(manager, session, report, trace, simulation, reports)
-        verdict.fail_on = what.fail_on
+        verdict.fail_on, verdict.allow_idle = what.fail_on, what.allow_idle
         verdict.suppressions = what.write_suppressions
         verdict.format = what.report_format if what.report == "-" else "full"
         with verdict.at_os_exit():
@@ -148,12 +153,13 @@ def launch(what: Launch) -> int:
 
 
 def _watch_children(what: Launch) -> Reports:
-    """Processes that the program starts have the device, too, and say here what they find."""
+    """Processes that the program starts are watched, too, and say here what they find."""
     reports = Reports()
-    machine = what.simulate or Hardware()
-    machine.announce(os.environ)
-    os.environ.update({"STREAMSAFE": f"simulate,{what.mode}"} | reports.variables())
-    processes.begin({name: text for name, text in os.environ.items() if name.startswith("STREAMSAFE")})
+    if what.simulate is not None:
+        what.simulate.announce(os.environ)
+    inherited = Inherited(what.mode, what.simulate is not None, what.threads, what.ignore, what.suppressions)
+    os.environ.update(inherited.variables() | reports.variables())
+    watch_children()
     return reports
 
 
@@ -167,7 +173,7 @@ class _Verdict:
         report: ReportFile | None,
         trace: TextIO | None,
         simulation: Simulations | None,
-        reports: Reports | None,
+        reports: Reports,
     ) -> None:
         self._reports = reports
         self._manager = manager
@@ -179,6 +185,7 @@ class _Verdict:
         self._errors = sys.stderr
         self.format = "full"
         self.fail_on: Confidence = "possible"
+        self.allow_idle = False
         self.suppressions = ""
         self._shown: list[tuple[Hazard, str]] = []
         session.found = self._found
@@ -214,35 +221,51 @@ class _Verdict:
     def say(self, status: int) -> int:
         """Prints the summary, completes the report, and returns the exit status."""
         session = self._session
+        of_children = self._of_children()
+        hazards = [*session.hazards, *(hazard for hazard, _ in of_children)]
         if self.format in MACHINE:  # such a report is one whole
-            text = written(session.hazards, self.format)
+            text = written(hazards, self.format)
             self._print(lambda: print(text, end="\n" if text else "", file=self._errors))
         for line in self._since():
             self._print(lambda line=line: print(f"streamsafe: {line}", file=self._errors))  # type: ignore[misc]
-        self._print(lambda: print(session.summary(), file=self._errors))
-        of_children = list(self._reports.new()) if self._reports is not None else []
-        for found in of_children:
-            self._print(lambda found=found: print(f"in a child process: {found['text']}", file=self._errors))  # type: ignore[misc]
+        for _, text in of_children:
+            self._print(lambda text=text: print(f"{text}\n", file=self._errors))  # type: ignore[misc]
+        self._reports.own = session.coverage
+        session.coverage = self._reports.covered()  # a program whose children work is not idle
+        self._print(lambda: print(session.summary(len(of_children)), file=self._errors))
+        for line in self._reports.summary():
+            self._print(lambda line=line: print(f"streamsafe: {line}", file=self._errors))  # type: ignore[misc]
         if self._simulation is not None:
             summary = self._simulation.summary()
             self._print(lambda: print(f"streamsafe: {summary}", file=self._errors))
         if self._report is not None:
             try:
-                self._report.finish(session.hazards)
+                self._report.finish(hazards)
             except ReportError as error:
                 raise LaunchError(str(error)) from error
         if self.suppressions:
-            self._write_suppressions()
+            self._write_suppressions(hazards)
             return status
         least = CONFIDENCES.index(self.fail_on)
-        known = [hazard.confidence for hazard in session.hazards]
-        known += [found["confidence"] for found in of_children]
-        failing = any(CONFIDENCES.index(confidence) <= least for confidence in known)
-        return status or int(failing)
+        failing = any(CONFIDENCES.index(hazard.confidence) <= least for hazard in hazards)
+        if status or failing:
+            return status or 1
+        return 0 if self.allow_idle or self._reports.complete() else INCOMPLETE
 
-    def _write_suppressions(self) -> None:
+    def _of_children(self) -> list[tuple[Hazard, str]]:
+        """What child processes have told of, each once, with the text that says so."""
+        told: dict[object, list[dict[str, Any]]] = {}
+        for found in self._reports.new():
+            told.setdefault(identity(found["data"]), []).append(found)
+        many = {key: f"{len(each)} child processes" for key, each in told.items() if len(each) > 1}
+        return [
+            (hazard_of(each[0]["data"]), f"in {many.get(key, 'a child process')}: {each[0]['text']}")
+            for key, each in told.items()
+        ]
+
+    def _write_suppressions(self, hazards: Sequence[Hazard]) -> None:
         try:
-            count = write(self.suppressions, self._session.hazards)
+            count = write(self.suppressions, hazards)
         except SuppressionError as error:
             raise LaunchError(str(error)) from error
         plural = "" if count == 1 else "s"
@@ -449,47 +472,3 @@ def _suspects(what: Launch) -> frozenset[tuple[str, int]]:
         hazard["first"]["stack"][0] for hazard in hazards if hazard["first"] and hazard["first"]["stack"]
     ]
     return frozenset((place["filename"], place["line"]) for place in places)
-
-
-def from_variable(value: str) -> tuple[Mode, bool]:
-    """The mode that the variable ``STREAMSAFE`` names, and whether CUDA is simulated.
-
-    Raises:
-        ValueError: another value.
-    """
-    return asked("raise" if value == "0" else value, "STREAMSAFE")
-
-
-def from_environment(value: str) -> None:
-    """``STREAMSAFE=1`` (or ``raise``, ``warn``, ``collect``, ``simulate``): one session until the interpreter ends.
-
-    A process that a simulated run has started tells that run what it finds.
-
-    Raises:
-        ValueError: another value.
-    """
-    mode, simulated = from_variable(value)
-    simulation = _simulate(hardware.from_environment(os.environ)) if simulated else None
-    told = reporter(os.environ)
-    if simulation is not None:
-        processes.begin({name: text for name, text in os.environ.items() if name.startswith("STREAMSAFE")})
-    manager = sanitize(mode)
-    session = manager.__enter__()
-    if told is not None:
-        session.found = lambda hazard: told.hazard(portable(hazard))
-
-    def finish() -> None:
-        with contextlib.suppress(StreamHazardError):
-            manager.__exit__(None, None, None)
-        if told is not None:
-            if simulation is not None and simulation.used():
-                told.used()
-            return
-        ended = getattr(sys, "last_value", None)  # the exception whose traceback Python has printed
-        for hazard in session.hazards:
-            if not (isinstance(ended, StreamHazardError) and ended.hazard is hazard):
-                show(hazard, sys.stderr)
-        if session.hazards:
-            print(session.summary(), file=sys.stderr)
-
-    atexit.register(finish)

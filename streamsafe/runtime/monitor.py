@@ -22,6 +22,7 @@ from streamsafe.order.memory import HOST, Block, Space, Use
 from streamsafe.runtime import names
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.blocks import device_blocks
+from streamsafe.runtime.coverage import Coverage
 from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.judge import Judge, Verdict
 from streamsafe.runtime.marks import BY_HOST
@@ -84,6 +85,7 @@ class Monitor(Judge):
     Attributes:
         begun: the number of the host function that began last; they count up over all sessions.
         capturing: the streams on which a capture began.
+        captured, replayed: how many captures have begun, and how many graphs were launched.
         delay: places whose operations are delayed, and what delays them.
         freed: takes a block whose last reference is gone. Safe in a finalizer: the engine hears of it at
             the next operation.
@@ -115,6 +117,7 @@ class Monitor(Judge):
         self.lock = threading.RLock()
         self.delay: tuple[frozenset[tuple[str, int]], Callable[[Monitor, Any], None]] | None = None
         self.capturing: list[Hashable] = []
+        self.captured = self.replayed = 0
         self.one_device = False
         self.only_device = -1
         self.by_handle: dict[int, Hashable] = {}
@@ -416,6 +419,7 @@ class Monitor(Judge):
         Raises:
             StreamHazardError: as :meth:`access`.
         """
+        self.replayed += 1
         with self.lock:
             if self._released:
                 self.drain()
@@ -541,10 +545,12 @@ def _name(monitor: Monitor | None, line: Timeline) -> None:
 
 
 def count(session: Session) -> None:
-    """Says how many operations the monitor saw so far: none means that nothing was watched."""
+    """Says what the monitor saw so far: no operation means that nothing was watched."""
     monitor = current.monitor
     if monitor is not None and session in monitor.sessions:
-        session.operations = monitor.checker.operations
+        session.coverage = Coverage(
+            monitor.checker.operations, monitor.checker.busy_streams, monitor.captured, monitor.replayed
+        )
 
 
 def rendered(site: object) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections.abc import Generator, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,14 +129,7 @@ def _start(config: pytest.Config, options: Any) -> None:
     os.environ["STREAMSAFE"] = f"simulate,{mode}"  # workers of pytest-xdist, and child processes
     hardware.announce(os.environ)
 
-    def restore() -> None:
-        for name in [name for name in os.environ if name.startswith("STREAMSAFE")]:
-            if name in before:
-                os.environ[name] = before[name]
-            else:
-                del os.environ[name]
-
-    config.add_cleanup(restore)
+    config.add_cleanup(partial(_restore, before))
 
 
 def _hardware(config: pytest.Config, options: Any) -> Any:
@@ -158,7 +152,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """The hooks stay in place for the whole run: only what listens changes from test to test."""
     config = session.config
-    if _simulation in config.stash and not config.pluginmanager.hasplugin("dsession"):
+    if (config.stash[_on] or _simulation in config.stash) and not config.pluginmanager.hasplugin("dsession"):
         _watch_children(config)
     if not config.stash[_on]:
         return
@@ -172,15 +166,28 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def _watch_children(config: pytest.Config) -> None:
-    """Processes that tests start have the device, too, and say here what they find."""
-    from streamsafe.simulate import processes
+    """Processes that tests start are watched, and say here what they find; they have the simulated device, too."""
+    from streamsafe.runtime import processes
+    from streamsafe.runtime.program import Inherited, watch_children
 
     reports = config.stash[_children] = Reports()
-    variables = {name: value for name, value in os.environ.items() if name.startswith("STREAMSAFE")}
-    variables |= reports.variables()
-    os.environ.update(variables)
-    processes.begin(variables)
+    ignored = tuple(config.getini("streamsafe_ignore"))
+    mode: Any = config.stash[_mode]
+    inherited = Inherited(mode, _simulation in config.stash, ignore=ignored)
+    before = dict(os.environ)
+    os.environ.update(inherited.variables() | reports.variables())
+    config.add_cleanup(partial(_restore, before))
+    watch_children()
     config.add_cleanup(processes.end)
+
+
+def _restore(before: dict[str, str]) -> None:
+    """Our variables of the environment are as they were."""
+    for name in [name for name in os.environ if name.startswith("STREAMSAFE")]:
+        if name in before:
+            os.environ[name] = before[name]
+        else:
+            del os.environ[name]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from streamsafe.order.hazard import Hazard
 from streamsafe.runtime.allow import Allowance, any_comment, covering, identity, meant
+from streamsafe.runtime.coverage import Coverage
 from streamsafe.runtime.errors import warn
 from streamsafe.runtime.library import known
 from streamsafe.runtime.patches import Patches
@@ -32,7 +33,7 @@ class Session:
         inner: whether another session was opened inside it, whose hazards it has, too.
         raised: the hazards that this session raised, or was to raise: a program that catches them has them still.
         complete: false for a trace that was not written to its end.
-        operations: how many operations were watched; None where nobody counted.
+        coverage: what was watched; None where nobody counted.
         found: called with each new hazard.
     """
 
@@ -50,7 +51,7 @@ class Session:
         self.inner = False
         self.raised: list[Hazard] = []
         self.complete = True
-        self.operations: int | None = None
+        self.coverage: Coverage | None = None
         self.found: Callable[[Hazard], None] | None = None
         self._patches = Patches()
 
@@ -112,19 +113,30 @@ class Session:
         self._pending.clear()
         return waiting[0] if waiting else None
 
-    def summary(self) -> str:
-        """What was found, in one or more lines."""
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was watched."""
+        return self.coverage is not None and not self.coverage.operations
+
+    def summary(self, elsewhere: int = 0) -> str:
+        """What was found, in one or more lines.
+
+        Args:
+            elsewhere: how many hazards child processes have told of.
+        """
         notes = list(self.notes)
         if self.hazards:
             text = self._counted()
         elif not self.complete:
             text = "no hazards in the part of the trace that is there"
-        elif self.operations == 0:
+        elif self.idle:
             unseen = [note for note in notes if NOTHING in note]
             text = unseen[0] if unseen else _nothing_watched()
             notes = [note for note in notes if note not in unseen]
         else:
             text = "no hazards"
+        if elsewhere:
+            text = f"{text if self.hazards else 'no hazards here'}, {elsewhere} in child processes"
         if self.suppressed:
             text += f", {self.suppressed} suppressed"
         notes += self._of_suppressions()

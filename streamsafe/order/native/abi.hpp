@@ -250,9 +250,10 @@ SS_API int64_t ss_take_tape(void* c, int64_t* out, int64_t room) {
   }
   return size;
 }
-// `what`: 0 cells, 1 blocks, 2 operations so far
+// `what`: 0 cells, 1 blocks, 2 operations so far, 3 streams that had work
 SS_API int64_t ss_size(void* c, int what) {
   SS_BEGIN;
+  if (what == 3) return int64_t(core.streams());
   return int64_t(what == 2 ? core.operations() : what ? core.blocks() : core.cells());
 }
 

@@ -175,6 +175,10 @@ class NativeChecker(Interface):
     def operations(self) -> int:
         return int(self._library.size(self._core, 2))
 
+    @property
+    def busy_streams(self) -> int:
+        return int(self._library.size(self._core, 3))
+
     # -- streams and events ------------------------------------------------------------------------------------------
 
     def stream(

@@ -758,6 +758,12 @@ class Core {
     return *line;
   }
   Count operations() const { return sequence_; }
+  size_t streams() const {  // that had work
+    size_t n = 0;
+    for (auto& [index, device] : devices_)
+      for (const Timeline* line : device->streams) n += line->last != 0;
+    return n;
+  }
   size_t cells() {
     size_t n = 0;
     for (auto& shadow : shadows_) n += shadow.size();

@@ -50,6 +50,7 @@ def start_capture(monitor: Monitor, queue: Hashable, mode: int, call: Callable[[
         return call()
     result = call()
     monitor.capturing.append(queue)
+    monitor.captured += 1
     monitor.order(monitor.checker.capture_begin, queue, _MODES.get(mode, "relaxed"))
     return result
 

@@ -252,6 +252,7 @@ class Captures(Base):
                 host=monitor.thread,
                 site=sites.capture(2),
             )
+        monitor.captured += 1
         self._capturing[graph] = Capture(key, capture_mode, threading.get_ident())
         self._explained = bool(conflicts)
         self._captures_change()

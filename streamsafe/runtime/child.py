@@ -1,6 +1,7 @@
-"""``python -m streamsafe.simulate.child PROGRAM``: a program of a process that simulates, as Python would run it.
+"""``python -m streamsafe.runtime.child PROGRAM``: a program that a watched process starts, as Python would run it.
 
-The import of streamsafe has put the device in place: the environment says ``STREAMSAFE=simulate``.
+The import of streamsafe has opened the session, and has put the simulated device in place where there is one: the
+environment says so.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Child processes have the device of their parent.
+"""Child processes are watched as their parent is, and have its simulated device.
 
-A process that starts Python starts ``python -m streamsafe.simulate.child`` instead, which puts the device in place
-and then runs what was asked for, as Python would. So nothing is installed into the environment (no ``sitecustomize``,
-no ``.pth`` file). ``subprocess`` (and what is built on it: ``asyncio``, torchrun) and ``multiprocessing`` (spawn,
-forkserver) are covered; a command that goes through a shell, ``os.exec*`` and ``os.system`` are not.
+A process that starts Python starts ``python -m streamsafe.runtime.child`` instead, which opens a session and then runs
+what was asked for, as Python would. So nothing is installed into the environment (no ``sitecustomize``, no ``.pth``
+file). ``subprocess`` (and what is built on it: ``asyncio``, torchrun) and ``multiprocessing`` (spawn, forkserver, and
+fork before the parent has used CUDA) are covered; a command that goes through a shell, ``os.exec*``, ``os.system`` and
+``os.fork`` are not.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import util
 from typing import Any
 
-CHILD = "streamsafe.simulate.child"
+CHILD = "streamsafe.runtime.child"
 WITH_VALUE = "WX"
 """Options of Python that take a value; ``-c`` and ``-m`` end them."""
 THEMSELVES = ("pytest", "py.test", "streamsafe")
@@ -27,7 +28,7 @@ _variables: dict[str, str] | None = None
 
 
 def begin(variables: Mapping[str, str]) -> None:
-    """From now on, children get the device.
+    """From now on, children are watched.
 
     Args:
         variables: what they find in their environment, also where the program gives them another one.
