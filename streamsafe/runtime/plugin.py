@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Generator, Iterable
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 MARKER = "streamsafe(mode='raise', threads=False, host=True, ignore=()): check this test for stream hazards."
 OPT_OUT = "no_streamsafe: do not check this test for stream hazards."
+CONFIDENCES = (
+    "certain",
+    "likely",
+    "possible",
+)  # as order.hazard.CONFIDENCES; a run without sessions does not load it
 NEEDS_REAL = "needs a real GPU: this one is simulated"
 REAL = "real_gpu: this test needs a real GPU; it is skipped on a simulated one."
 
@@ -33,6 +39,9 @@ _workers = pytest.StashKey[dict[str, Any]]()
 _children = pytest.StashKey[Reports]()
 _sessions = pytest.StashKey[list[Any]]()
 _failed = pytest.StashKey[list[Any]]()
+_suppressions = pytest.StashKey[str]()
+_fail_on = pytest.StashKey[int]()
+_suppressed = pytest.StashKey[Counter[str]]()
 _PROPERTY = "streamsafe_hazard"
 CAUGHT = (
     "The exception did not reach pytest: it was caught, or raised in another thread. A test that expects a hazard "
@@ -65,6 +74,10 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     parser.addini("streamsafe", "check tests for CUDA stream hazards: true, or a mode", default="")
     parser.addini(
         "streamsafe_ignore", "hazards that are not reported (CODE[:FILE[::FUNCTION]])", type="linelist"
+    )
+    parser.addini("streamsafe_suppressions", "a suppression file, from the root folder", default="")
+    parser.addini(
+        "streamsafe_fail_on", "the least confidence of a hazard that fails its test", default="likely"
     )
     parser.addini("streamsafe_devices", "how many devices --streamsafe=simulate has", default="")
     _start_early(parser, pluginmanager.get_plugin("pytestconfig"))
@@ -116,6 +129,7 @@ def _start(config: pytest.Config, options: Any) -> None:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[_on], config.stash[_mode] = text is not None, mode
+    _read_settings(config)
     if not simulate:
         return
     from streamsafe.simulate import install as simulations
@@ -130,6 +144,38 @@ def _start(config: pytest.Config, options: Any) -> None:
     hardware.announce(os.environ)
 
     config.add_cleanup(partial(_restore, before))
+
+
+def _read_settings(config: pytest.Config) -> None:
+    """What does not fail a test: a suppression file, of pytest's configuration or of the project's, and a confidence.
+
+    Raises:
+        pytest.UsageError: there is no such file, or no such confidence.
+    """
+    asked_for = str(config.getini("streamsafe_fail_on")).strip()
+    if asked_for not in CONFIDENCES:
+        raise pytest.UsageError(
+            f"streamsafe_fail_on is {asked_for!r}: it must be one of {', '.join(CONFIDENCES)}"
+        )
+    config.stash[_fail_on] = CONFIDENCES.index(asked_for)
+    config.stash[_suppressed] = Counter()
+    config.stash[_suppressions] = ""
+    if not config.stash[_on]:
+        return
+    from streamsafe.project.settings import ConfigError, Configs
+    from streamsafe.runtime.suppressions import SuppressionError, load
+
+    try:
+        named = str(config.getini("streamsafe_suppressions")).strip()
+        file = (
+            str(config.rootpath / named)
+            if named
+            else Configs().of_directory(str(config.rootpath)).run.suppressions
+        )
+        config.stash[_suppressed].update({each.source: 0 for each in (load(file) if file else ())})
+    except (ConfigError, SuppressionError) as error:
+        raise pytest.UsageError(str(error)) from error
+    config.stash[_suppressions] = file
 
 
 def _hardware(config: pytest.Config, options: Any) -> Any:
@@ -215,7 +261,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     result = yield
     for _, session in item.stash[_sessions]:
         session.last_due()
-        _fail(item, _failing(session))
+        _fail(item, _failing(session, item))
     _fail_of_children(item)
     return result
 
@@ -232,15 +278,20 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     return result
 
 
-def _failing(session: Any) -> list[Hazard]:
-    """The hazards of which a test fails: all but those that are no more than possible.
+def _failing(session: Any, item: pytest.Item) -> list[Hazard]:
+    """The hazards of which a test fails: all that are likely, or as sure as the settings say.
 
     A test that opens a session of its own judges what that one finds.
     """
     if session.mode == "warn":
         return []
     others = [] if session.inner else session.hazards
-    return [*session.raised, *(hazard for hazard in others if hazard.confidence != "possible")]
+    return [*session.raised, *(hazard for hazard in others if _fails(hazard.confidence, item.config))]
+
+
+def _fails(confidence: str, config: pytest.Config) -> bool:
+    """Whether a hazard of this confidence fails its test."""
+    return CONFIDENCES.index(confidence) <= config.stash[_fail_on]
 
 
 def _fail(item: pytest.Item, hazards: list[Hazard]) -> None:
@@ -256,7 +307,7 @@ def _fail_of_children(item: pytest.Item) -> None:
     reports = item.config.stash.get(_children, None)
     found = list(reports.new()) if reports is not None else []
     item.user_properties.extend((_PROPERTY, hazard) for hazard in found)
-    sure = [hazard for hazard in found if hazard["confidence"] != "possible"]
+    sure = [hazard for hazard in found if _fails(hazard["confidence"], item.config)]
     if sure and item.config.stash[_mode] != "warn" and not item.stash[_failed]:
         pytest.fail(f"in a child process: {sure[0]['text']}", pytrace=False)
 
@@ -268,6 +319,7 @@ def _open(item: pytest.Item) -> None:
     from streamsafe.runtime.sanitize import sanitize
 
     options: dict[str, Any] = {"mode": item.config.stash[_mode]}
+    options["suppressions"] = item.config.stash[_suppressions]
     ignored: list[str] = list(item.config.getini("streamsafe_ignore"))
     if marker is not None:
         if marker.args:
@@ -293,7 +345,8 @@ def _close(item: pytest.Item) -> list[Hazard]:
         manager, session = item.stash[_sessions].pop()
         with suppress(StreamHazardError):  # it is one of those that were raised
             manager.__exit__(None, None, None)
-        failing += _failing(session)
+        item.config.stash[_suppressed].update(session.uses())
+        failing += _failing(session, item)
         shown = item.stash[_failed] or failing[:1]
         for hazard in session.hazards:  # one that failed a phase of the test is shown there
             known = any(hazard is each for each in shown)
@@ -361,6 +414,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             terminalreporter.line(f"    {hazard['message']}")
             for line in hazard["text"].splitlines()[1:]:
                 terminalreporter.line(line)
+    for source, count in sorted(config.stash[_suppressed].items()):
+        text = f"suppressed {count}" if count else "is unused: nothing that was found fits it"
+        terminalreporter.line(f"streamsafe: {source} {text}")
     simulation = config.stash.get(_simulation, None)
     if simulation is not None:
         terminalreporter.section("simulated CUDA runtime")
@@ -401,6 +457,8 @@ def _idle(config: pytest.Config, terminalreporter: Any) -> int:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands on what its simulation did; a run that simulated nothing is no success."""
     config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_PROPERTY + "_suppressed"] = {**config.stash[_suppressed]}
     if config.stash.get(_simulation, None) is None:
         return
     if hasattr(config, "workeroutput"):
@@ -416,7 +474,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    told = getattr(node, "workeroutput", {}).get(_PROPERTY)
+    output: dict[str, Any] = getattr(node, "workeroutput", {})
+    node.config.stash[_suppressed].update(output.get(_PROPERTY + "_suppressed", {}))
+    told = output.get(_PROPERTY)
     if told is not None:
         node.config.stash.setdefault(_workers, {})[node.gateway.id] = told
 

@@ -142,6 +142,10 @@ class Session:
         notes += self._of_suppressions()
         return "\n".join([f"streamsafe: {text}", *(f"streamsafe: note: {note}" for note in notes)])
 
+    def uses(self) -> dict[str, int]:
+        """How many hazards each suppression of a file has covered, by where it is written."""
+        return {each.source: self._used[each] for each in self.allowances if each.source}
+
     def _of_suppressions(self) -> Iterator[str]:
         """What the suppressions of a file have done, and which of them do nothing."""
         if self.beyond:

@@ -247,6 +247,22 @@ def test_a_hazard_that_the_test_catches_fails_it(tmp_path: Path) -> None:
     assert output.count("17 |         cp.copyto(y, x)") == 4  # the expected one is listed in the summary
 
 
+def test_suppressions_and_the_least_confidence(tmp_path: Path) -> None:
+    """As for `streamsafe run`: the file of pytest's configuration, else of the project's; unused ones are named."""
+    (tmp_path / "known.toml").write_text(
+        '[[suppress]]\ncode = "SS101"\nfunction = "race"\n\n[[suppress]]\ncode = "SS301"\n', encoding="utf-8"
+    )
+    only = ("--streamsafe=simulate", "-q", "-k", "test_racy or test_latent")
+    status, output = run(tmp_path, *only, ini="streamsafe_suppressions = known.toml\n")
+    assert status == 1 and "2 passed, 11 deselected, 1 error" in output
+    assert "known.toml, suppression 1 suppressed 1" in output
+    assert "known.toml, suppression 2 is unused" in output
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.streamsafe.run]\nsuppressions = "known.toml"\n', encoding="utf-8"
+    )
+    assert "1 passed" in run(tmp_path, "--streamsafe=simulate", "-q", "-k", "test_racy")[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "tests", "environment", "message"),
     [
@@ -254,6 +270,13 @@ def test_a_hazard_that_the_test_catches_fails_it(tmp_path: Path) -> None:
         (["--streamsafe=simulate", "--streamsafe-devices=0"], TESTS, {}, "at least one device"),
         (["--streamsafe=simulate", "-o", "streamsafe_devices=two"], TESTS, {}, "it must be a number"),
         ([], TESTS, {"STREAMSAFE": "loud"}, "STREAMSAFE is 'loud'"),
+        (
+            ["-o", "streamsafe_fail_on=sure"],
+            TESTS,
+            {},
+            "streamsafe_fail_on is 'sure': it must be one of certain",
+        ),
+        (["--streamsafe", "-o", "streamsafe_suppressions=no.toml"], TESTS, {}, "no.toml: No such file"),
         (
             ["--streamsafe=simulate"],
             "import pytest\n@pytest.mark.streamsafe(mode='x')\ndef test(): pass\n",
