@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsafe.runtime.coverage import Coverage, total
-
-REPORTS = "STREAMSAFE_REPORTS"
-"""The variable that names the folder."""
+from streamsafe.runtime.environment import REPORTS
 
 
 @dataclass

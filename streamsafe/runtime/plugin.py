@@ -458,7 +458,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker of pytest-xdist hands on what its simulation did; a run that simulated nothing is no success."""
     config = session.config
     if hasattr(config, "workeroutput"):
-        config.workeroutput[_PROPERTY + "_suppressed"] = {**config.stash[_suppressed]}
+        suppressed: Counter[str] = config.stash[_suppressed]
+        config.workeroutput[_PROPERTY + "_suppressed"] = dict(suppressed)
     if config.stash.get(_simulation, None) is None:
         return
     if hasattr(config, "workeroutput"):

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
-from multiprocessing import util
+from multiprocessing import parent_process, util
 from typing import Any
 
 from streamsafe.report.run_time import as_dict, portable, show
@@ -26,8 +26,6 @@ from streamsafe.simulate import install as simulations
 SESSION = "STREAMSAFE_SESSION"
 """The variable that tells a child what its parent's session was asked for, as JSON."""
 
-
-FORK_SERVER = "-c from multiprocessing.forkserver"
 
 LONGEST = 80
 """Characters of a command that are shown."""
@@ -91,21 +89,20 @@ def from_environment(value: str) -> None:
     told = reporter(os.environ)
     if told is not None:
         watch_children()
-        if FORK_SERVER not in _command():  # it only forks, and is killed
-            told.begun(_command())
+        told.begun(_command())
     opened = _open(mode, told)
     if opened is None:
         return
     manager, session = opened
 
     def finish() -> None:
-        with contextlib.suppress(StreamHazardError):
-            manager.__exit__(None, None, None)
         if told is not None:
+            _end(manager, session, told)
             if simulation is not None and simulation.used():
                 told.used()
-            _tell(told, session)
             return
+        with contextlib.suppress(StreamHazardError):
+            manager.__exit__(None, None, None)
         ended = getattr(sys, "last_value", None)  # the exception whose traceback Python has printed
         for hazard in session.hazards:
             if not (isinstance(ended, StreamHazardError) and ended.hazard is hazard):
@@ -113,7 +110,10 @@ def from_environment(value: str) -> None:
         if session.hazards:
             print(session.summary(), file=sys.stderr)
 
-    atexit.register(finish)
+    if parent_process() is None:
+        atexit.register(finish)
+    else:  # one that multiprocessing has forked ends without it
+        util.Finalize(None, finish, exitpriority=-100)
 
 
 def _command() -> str:
@@ -139,7 +139,9 @@ def _open(mode: Mode, told: Reporter | None) -> tuple[sanitize, Session] | None:
     return manager, session
 
 
-def _tell(told: Reporter, session: Session) -> None:
+def _end(manager: sanitize, session: Session, told: Reporter) -> None:
+    with contextlib.suppress(StreamHazardError):
+        manager.__exit__(None, None, None)
     if session.coverage is not None:
         told.watched(session.coverage)
 
@@ -168,13 +170,7 @@ class _Forks:
         if opened is None:
             return
         manager, session = opened
-
-        def finish() -> None:
-            with contextlib.suppress(StreamHazardError):
-                manager.__exit__(None, None, None)
-            _tell(told, session)
-
-        util.Finalize(None, finish, exitpriority=-100)
+        util.Finalize(None, _end, (manager, session, told), exitpriority=-100)
 
 
 _forks = _Forks()

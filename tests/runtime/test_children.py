@@ -42,7 +42,8 @@ if __name__ == "__main__":
 UNWATCHED = """
 import os, subprocess, sys
 os.unlink("known.txt")
-subprocess.run([sys.executable, "-c", "print('runs all the same')"], check=True)
+subprocess.run([sys.executable, "-c", "import torch; print('runs all the same')"], check=True)
+subprocess.run([sys.executable, "-c", "pass"], check=True)
 """
 
 
@@ -83,10 +84,13 @@ def test_the_summary_counts_processes(tmp_path: Path) -> None:
 
 
 def test_a_process_that_cannot_be_watched_is_said(tmp_path: Path) -> None:
+    """A child that imports no library needs no session, and counts as no process."""
     (tmp_path / "known.txt").write_text("", encoding="utf-8")
+    (tmp_path / "torch.py").write_text("", encoding="utf-8")
     arguments = ("--suppressions", "known.txt", "starts.py")
     status, output, said = run(tmp_path, *arguments, starts=UNWATCHED)
     assert (status, output) == (2, "runs all the same\n")
-    assert "streamsafe: could not watch the process `-c print('runs all the same')`: " in said
+    assert "streamsafe: could not watch the process `-c import torch; print('runs all the same')`: " in said
+    assert said.count("could not watch") == 1
     (tmp_path / "known.txt").write_text("", encoding="utf-8")
     assert run(tmp_path, "--allow-idle", *arguments)[0] == 0
