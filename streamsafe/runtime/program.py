@@ -7,8 +7,9 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import parent_process, util
+from multiprocessing import util
 from typing import Any
 
 from streamsafe.report.run_time import as_dict, portable, show
@@ -96,6 +97,7 @@ def from_environment(value: str) -> None:
     manager, session = opened
 
     def finish() -> None:
+        atexit.unregister(finish)
         if told is not None:
             _end(manager, session, told)
             if simulation is not None and simulation.used():
@@ -110,10 +112,8 @@ def from_environment(value: str) -> None:
         if session.hazards:
             print(session.summary(), file=sys.stderr)
 
-    if parent_process() is None:
-        atexit.register(finish)
-    else:  # one that multiprocessing has forked ends without it
-        util.Finalize(None, finish, exitpriority=-100)
+    _forks.opened = os.getpid(), finish
+    atexit.register(finish)
 
 
 def _command() -> str:
@@ -149,11 +149,16 @@ def _end(manager: sanitize, session: Session, told: Reporter) -> None:
 class _Forks:
     """Processes that ``multiprocessing`` forks have a session of their own where their parent has not used CUDA.
 
-    Where it has, CUDA cannot be used in them.
+    Where it has, CUDA cannot be used in them. They end without what ``atexit`` knows.
+
+    Attributes:
+        idle: whether the parent had not used CUDA at the last fork.
+        opened: the process that opened a session by its environment, and what ends it.
     """
 
     def __init__(self) -> None:
         self.idle = True
+        self.opened: tuple[int, Callable[[], None]] | None = None
         os.register_at_fork(before=self._ask)
 
     def _ask(self) -> None:
@@ -162,6 +167,8 @@ class _Forks:
 
     def child(self) -> None:
         """In the child, before it runs what it is for."""
+        if self.opened is not None and self.opened[0] == os.getpid():  # while its arguments were read
+            util.Finalize(None, self.opened[1], exitpriority=-100)
         told = reporter(os.environ)
         if not self.idle or told is None or current.monitor is not None:
             return
