@@ -234,7 +234,7 @@ def test_perturbation_delays_the_first_side(folder: Path) -> None:
 @pytest.mark.parametrize(("options", "devices"), [([], "1"), (["--devices", "3"], "3")])
 def test_simulated_devices(folder: Path, options: list[str], devices: str) -> None:
     (folder / "count.py").write_text("import cupy\nprint(cupy.cuda.runtime.getDeviceCount())\n")
-    result = streamsafe("run", "--simulate", *options, "count.py", cwd=folder)
+    result = streamsafe("run", "--simulate", "--allow-idle", *options, "count.py", cwd=folder)
     assert (result.returncode, result.stdout) == (0, f"{devices}\n"), result.stderr
 
 
