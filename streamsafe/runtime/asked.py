@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from streamsafe.runtime.session import Mode
 
+REPORTS = "STREAMSAFE_REPORTS"
+"""The variable that names the folder in which child processes tell their parent what they find."""
+
 WORDS = ("raise", "warn", "collect", "simulate")
 
 

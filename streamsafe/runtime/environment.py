@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-VARIABLE = "STREAMSAFE"
-REPORTS = "STREAMSAFE_REPORTS"
-"""The variable that names the folder in which child processes tell their parent what they find."""
+from streamsafe.runtime.asked import REPORTS
 
+VARIABLE = "STREAMSAFE"
 LIBRARIES = ("torch", "cupy")
 """What a child process imports before it has work for a device."""
 
