@@ -90,6 +90,28 @@ x = full(rank, dtype=torch.int16); dist.broadcast(x, 1); check("int16", x, 1)
 x = full(rank + 1.0); dist.reduce(x, 0, ReduceOp.AVG)
 if rank == 0: check("reduce", x, 1.5)
 out = full(0.0, 8); dist.all_gather_into_tensor(out, full(rank + 1.0)); check("gather", out, [1.0] * 4 + [2.0] * 4)
+for shape in ((2, 4), (4, 2), (8,), (1, 2, 4)):
+    out = torch.zeros(shape, device="cuda"); dist.all_gather_into_tensor(out, full(rank + 1.0))
+    check("gather of shapes", out.flatten(), [1.0] * 4 + [2.0] * 4)
+    out = torch.zeros(shape, device="cuda", dtype=torch.int16)
+    dist.all_gather_into_tensor(out, full(rank + 1, dtype=torch.int16).view(2, 2))
+    check("gather of bytes", out.flatten(), [1] * 4 + [2] * 4)
+    out = full(0.0); dist.reduce_scatter_tensor(out, torch.full(shape, rank + 1.0, device="cuda"))
+    check("scatter of shapes", out, 3.0)
+try:
+    dist.all_gather_into_tensor(full(0.0, 6), full(1.0))
+except (RuntimeError, ValueError):
+    pass
+else:
+    raise AssertionError("an output that is too small is refused")
+outs = [torch.zeros(4, 2, device="cuda"), torch.zeros(2, 4, device="cuda")]
+with dist._coalescing_manager(device=torch.device("cuda", rank)):
+    for out in outs: dist.all_gather_into_tensor(out, full(rank + 1.0))
+check("coalesced gather of shapes", outs[0].flatten(), [1.0] * 4 + [2.0] * 4)
+outs = [full(0.0), full(0.0).view(2, 2)]
+with dist._coalescing_manager(device=torch.device("cuda", rank)):
+    for out in outs: dist.reduce_scatter_tensor(out, torch.full((2, 4), rank + 1.0, device="cuda"))
+check("coalesced scatter of shapes", outs[1].flatten(), 3.0)
 outs = [full(0.0, 4), full(0.0, 4)]; dist.all_gather(outs, full(rank + 1.0)); check("all_gather", outs[1], 2.0)
 out = full(0.0); dist.reduce_scatter_tensor(out, full(rank + 1.0, 8), ReduceOp.AVG); check("scatter", out, 1.5)
 out = full(0.0); dist.reduce_scatter(out, [full(1.0 + rank), full(2.0 + rank)]); check("list", out, 3.0 + 2 * rank)

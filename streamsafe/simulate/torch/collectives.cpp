@@ -39,8 +39,9 @@ struct Unseen {
       {c10::DispatchKey::TESTING_ONLY_GenericMode, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})};
 };
 
-// A CPU tensor over a device tensor's bytes. Types that gloo lacks are bytes, in one dimension more.
-at::Tensor on_cpu(const at::Tensor& tensor) {
+// A CPU tensor over a device tensor's bytes. Types that gloo lacks are bytes, in one dimension more. A flat one has one
+// dimension: NCCL counts elements where gloo compares shapes.
+at::Tensor on_cpu(const at::Tensor& tensor, bool flat = false) {
   c10::DataPtr bytes(tensor.storage().mutable_data(), c10::kCPU);
   c10::Storage storage(c10::Storage::use_byte_size_t(), tensor.storage().nbytes(), std::move(bytes), nullptr, false);
   const at::ScalarType type = tensor.scalar_type();
@@ -50,6 +51,10 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
                                                        known ? tensor.dtype() : c10::scalarTypeToTypeMeta(at::kByte));
   auto sizes = tensor.sizes().vec(), strides = tensor.strides().vec();
   int64_t offset = tensor.storage_offset();
+  if (flat && tensor.is_contiguous()) {
+    sizes = {tensor.numel()};
+    strides = {1};
+  }
   if (!known && tensor.itemsize() > 1) {
     const auto width = int64_t(tensor.itemsize());
     for (int64_t& stride : strides) stride *= width;
@@ -83,6 +88,7 @@ struct Run {
   int64_t divisor = 1;
   size_t results = 0;           // how many of the pairs are results of a reduction: they come first
   DeviceIndex device = 0;
+  bool flat = false;            // the CPU tensors
   std::mutex mutex;
   bool done = false;
   c10::intrusive_ptr<Work> inner;
@@ -92,7 +98,7 @@ struct Run {
     for (auto& [on_device, cpu] : pairs)
       if (on_device.is_same(tensor)) return cpu;
     if (pairs.empty()) device = DeviceIndex(tensor.get_device());
-    pairs.emplace_back(tensor, on_cpu(tensor));
+    pairs.emplace_back(tensor, on_cpu(tensor, flat));
     return pairs.back().second;
   }
   at::Tensor up(const at::Tensor& tensor) {
@@ -309,6 +315,9 @@ void collective(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = schema.arguments().size(), first = stack->size() - count;
   auto run = std::make_shared<Run>();
   run->op = op;
+  for (const char* one_output : {"c10d::_allgather_base_", "c10d::_reduce_scatter_base_",
+                                 "c10d::allgather_into_tensor_coalesced_", "c10d::reduce_scatter_tensor_coalesced_"})
+    run->flat = run->flat || schema.name() == one_output;
   std::vector<at::Tensor> outputs;
   collect((*stack)[first], outputs);
   for (size_t i = first; i < stack->size(); ++i) {
