@@ -18,11 +18,11 @@ from typing import Any
 from streamsafe.order.checker import Checker
 from streamsafe.order.trace import Recorder, Trace
 from streamsafe.runtime import threads as thread_edges
-from streamsafe.runtime.imports import after_import, imported
 from streamsafe.runtime.library import FrontEnd, UnsupportedError, known
 from streamsafe.runtime.monitor import Monitor, current, rendered
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.session import Host, Session
+from streamsafe.toolchain.imports import after_import, imported
 
 _lock = threading.RLock()
 _hooked: list[FrontEnd] = []

@@ -1,1 +1,1 @@
-"""Native code that is built at its first use, and the installed torch it is built for."""
+"""Native code that is built at its first use, the installed torch it is built for, and what follows an import."""

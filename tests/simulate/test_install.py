@@ -190,3 +190,26 @@ def test_neither_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulations, "_is_installed", lambda name: False)
     with pytest.raises(simulations.SimulationUnavailable, match="neither CuPy nor PyTorch is installed"):
         simulations.install(1)
+
+
+LATE = """
+import streamsafe
+with streamsafe.sanitize():
+    pass
+from streamsafe.simulate import cuda as simulate
+simulate.install()
+import cupy
+x, side = cupy.ones(4), cupy.cuda.Stream(non_blocking=True)
+cupy.cuda.Device().synchronize()
+with streamsafe.sanitize("collect") as session:
+    with side:
+        x += 1
+    {wait}
+    cupy.asnumpy(x)
+print([hazard.code for hazard in session.hazards])
+"""
+
+
+@pytest.mark.parametrize(("wait", "codes"), [("pass", "['SS101']"), ("side.synchronize()", "[]")])
+def test_a_session_before_the_simulation_does_not_end_it(wait: str, codes: str) -> None:
+    assert run(LATE.format(wait=wait)).stdout.strip() == codes

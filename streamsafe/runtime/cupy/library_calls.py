@@ -18,8 +18,8 @@ from streamsafe.runtime.cupy import memory
 from streamsafe.runtime.cupy import touches as uses
 from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.state import order_lock, state, timeline, timeline_of_handle
-from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.patches import Patches
+from streamsafe.toolchain.imports import after_import
 
 Wrapped = Callable[..., Any]
 Patch = Callable[[Patches, ModuleType], None]

@@ -20,7 +20,6 @@ from streamsafe.runtime.blocks import pinned_blocks
 from streamsafe.runtime.cupy import touches as uses
 from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.state import call_user_allocator, called_here, state, user_allocator
-from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.pinned import arrays as host
@@ -29,6 +28,7 @@ from streamsafe.runtime.pinned import existing as adopt
 from streamsafe.runtime.pinned import functions as numpy_functions
 from streamsafe.runtime.pinned.contents import fingerprints
 from streamsafe.runtime.places import capture
+from streamsafe.toolchain.imports import after_import
 
 
 class PinnedReleaseNotifier:

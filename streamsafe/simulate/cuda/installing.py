@@ -27,6 +27,7 @@ from streamsafe.simulate.cuda.runtime_device import DeviceCalls
 from streamsafe.simulate.cuda.runtime_memory import MemoryCalls
 from streamsafe.simulate.cuda.runtime_stream import StreamCalls
 from streamsafe.simulate.cuda.values import POLICIES, Policy, Values
+from streamsafe.toolchain.imports import after_import
 
 TESTED_VERSIONS = ("13.6.0", "14.0.0", "14.0.1", "14.1.0", "14.1.1", "14.2.0")
 
@@ -194,10 +195,15 @@ def install(devices: int = 1, *, values: Policy = "stop") -> Simulation:
     recorder = Recorder(machine, bridge, runtime, _current_stream)
     install_libraries(recorder, version)
     _active = simulation
-    cupy = importlib.import_module("cupy")
-    replace_compiler(cupy, launches)
-    complete_libraries(cupy, recorder, version)
-    policy.patch(cupy.ndarray)
+
+    def complete(cupy: ModuleType) -> None:
+        replace_compiler(cupy, launches)
+        complete_libraries(cupy, recorder, version)
+        policy.patch(cupy.ndarray)
+
+    # a sanitizer that waits for the import too keeps what it finds: it has to find the simulated calls
+    after_import("cupy", complete, first=True)
+    importlib.import_module("cupy")
     atexit.register(_drain, machine)
     return simulation
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
 from typing import Any
 
-from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.hooks.host_access import span
 from streamsafe.runtime.torch.hooks.interface import Collector, Use
+from streamsafe.toolchain.imports import after_import
 
 UNKNOWN = "which arguments a Triton kernel writes could not be found out: its accesses make at most possible hazards"
 

@@ -39,7 +39,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finds what the other finders find, for the names that somebody waits for."""
 
     def __init__(self) -> None:
-        self.wanted: dict[str, After] = {}
+        self.wanted: dict[str, list[After]] = {}
         self._looking = threading.local()
 
     def find_spec(
@@ -62,8 +62,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
     def _loaded(self, module: ModuleType) -> None:
-        after = self.wanted.pop(module.__name__, None)
-        if after is not None:
+        for after in self.wanted.pop(module.__name__, ()):
             after(module)
 
 
@@ -77,12 +76,19 @@ def imported(name: str) -> ModuleType | None:
     return None if loading else module
 
 
-def after_import(name: str, after: After) -> None:
-    """Calls ``after`` with a module: now if it is loaded, else once, when it is. What it raises, the import raises."""
+def after_import(name: str, after: After, *, first: bool = False) -> None:
+    """Calls ``after`` with a module: now if it is loaded, else once, when it is. What it raises, the import raises.
+
+    Args:
+        name: of the module.
+        after: what is called.
+        first: before what others have called, which then see what it did to the module.
+    """
     module = imported(name)
     if module is not None:
         after(module)
         return
-    _finder.wanted[name] = after
+    waiting = _finder.wanted.setdefault(name, [])
+    waiting.insert(0 if first else len(waiting), after)
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
