@@ -52,6 +52,13 @@ def code(edge: Edge) -> str:
     return line(edge).partition("  # ")[0]
 
 
+def invented(edge: Edge) -> set[str]:
+    """The names that the line gives to streams for which the program has no expression."""
+    explained: dict[str, str] = {}
+    _written(edge, explained)
+    return set(explained.values())
+
+
 def line(edge: Edge) -> str:
     """One line of code. A stream that nothing names in the program gets one that the comment explains."""
     explained: dict[str, str] = {}  # a description of a stream: the name that the line gives it

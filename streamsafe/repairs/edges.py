@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from streamsafe.order.hazard import Edge, Span
-from streamsafe.order.lines import CURRENT
+from streamsafe.order.lines import CURRENT, invented
 from streamsafe.order.lines import code as code_of
 from streamsafe.repairs.names import (
     File,
@@ -64,7 +64,7 @@ def insertion(source: str, edge: Edge, place: Span, other: Span | None) -> Inser
         other: its other access; None for an operation that is wrong by itself.
     """
     code, before = code_of(edge), edge.when == "current"
-    names = names_of(code)
+    names = _names(edge)
     file = File.of(source)
     if names is None or file is None:
         return None
@@ -117,6 +117,11 @@ def insertion(source: str, edge: Edge, place: Span, other: Span | None) -> Inser
     return Insertion(statement.lineno, code, guard(file, statement, code))
 
 
+def _names(edge: Edge) -> set[str] | None:
+    """The names that the line of an edge needs; None where a stream has none: what the file calls so is another one."""
+    return None if invented(edge) else names_of(code_of(edge))
+
+
 def event_of_another_device(source: str, edge: Edge, place: Span, other: Span) -> bool:
     """Whether the line makes an event of one device and records it on a stream of another, which fails (TG-07).
 
@@ -152,7 +157,7 @@ def handed_out(source: str, edge: Edge, place: Span, other: Span) -> Insertion |
         other: the first access, in a method of the class.
     """
     code = code_of(edge)
-    names, file = names_of(code), File.of(source)
+    names, file = _names(edge), File.of(source)
     if edge.when == "current" or names is None or file is None or place.filename != other.filename:
         return None
     owner = file.owner(other)
@@ -173,7 +178,7 @@ def handed_out(source: str, edge: Edge, place: Span, other: Span) -> Insertion |
 def after_use(source: str, edge: Edge, place: Span) -> int | None:
     """SS202: the row of the statement after which the allocating stream waits for a use; None where none is certain."""
     code = code_of(edge)
-    names, file = names_of(code), File.of(source)
+    names, file = _names(edge), File.of(source)
     if names is None or file is None or not attributes_of(code) <= file.assigned(place):
         return None
     scope = file.scope(place)

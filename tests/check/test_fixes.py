@@ -176,6 +176,8 @@ def waits_for(stream: str) -> Edge:
         ("x += 1\ny = x.sum()\nu = s", waits_for("u"), None),
         ("x += 1\ny = x.sum()", waits_for("self.stream"), None),
         ("x += 1\ny = x.sum()", waits_for("a stream"), None),
+        ("stream = s\nx += 1\ny = x.sum()", waits_for("stream"), 3),
+        ("stream = s\nx += 1\ny = x.sum()", Edge("synchronize", Named("a stream")), None),
     ],
 )
 def test_where_it_goes(body: str, edge: Edge, row: int | None) -> None:

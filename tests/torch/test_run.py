@@ -39,9 +39,11 @@ def test_a_program_runs_without_a_gpu(tmp_path: Path) -> None:
     assert "kernels do not compute" not in ended.stderr  # CuPy's runtime was not used
 
 
-def test_a_program_that_uses_neither_library(tmp_path: Path) -> None:
-    ended = run("--simulate", program="print(1)\n", folder=tmp_path)
-    assert (ended.returncode, ended.stdout) == (0, "1\n")
+@pytest.mark.parametrize(("options", "status"), [((), 2), (("--allow-idle",), 0)])
+def test_a_program_that_uses_neither_library(tmp_path: Path, options: tuple[str, ...], status: int) -> None:
+    ended = run("--simulate", *options, program="print(1)\n", folder=tmp_path)
+    assert (ended.returncode, ended.stdout) == (status, "1\n"), ended.stderr
+    assert "nothing was watched" in ended.stderr
     assert "under PyTorch" not in ended.stderr
 
 
