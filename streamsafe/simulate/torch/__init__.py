@@ -9,14 +9,15 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from streamsafe.simulate.hardware import Hardware
-from streamsafe.simulate.torch import nvml
+from streamsafe.simulate.torch import nvml, triton
 from streamsafe.simulate.torch.device import Device
 from streamsafe.simulate.torch.limits import NotSimulated
 from streamsafe.simulate.torch.memory import reserved
@@ -86,70 +87,81 @@ def install(devices: int | Hardware = 1) -> Device:
     except BuildError as error:
         raise SimulationUnavailable(str(error)) from error
     device.set_device_count(hardware.devices)
-    sys.meta_path[:0] = [_Finder(device), _CudaFinder(device)]
+    sys.meta_path[:0] = [
+        _Finder(
+            "torch._C", lambda module: complete(module, device)
+        ),  # torch.cuda looks at it when it is imported
+        _Finder("torch.cuda", lambda module: _count_devices(module, device)),
+        _Finder("triton", lambda module: triton.adapt(module, device)),
+    ]
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton asks for it at each kernel's definition
     nvml.install(hardware, lambda index: reserved(device, index))
     _active = device
     return device
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Completes ``torch._C`` as soon as it is there: ``torch.cuda`` looks at it when it is imported."""
+    """Completes a module as soon as it is there.
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    Args:
+        name: of the module.
+        complete: gets the module.
+    """
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != "torch._C":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.origin is not None:
-            spec.loader = _Loader(name, spec.origin, self._device)
-        return spec
-
-
-class _CudaFinder(importlib.abc.MetaPathFinder):
-    """Has ``torch.cuda`` count the simulated devices: it would ask the driver, and ``CUDA_VISIBLE_DEVICES``."""
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, name: str, complete: Callable[[Any], None]) -> None:
+        self._name = name
+        self._complete = complete
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "torch.cuda":
+        if name != self._name:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is not None and spec.origin is not None:
-            spec.loader = _CudaLoader(name, spec.origin, self._device)
+        kind = type(spec.loader) if spec is not None else None
+        if spec is None or spec.origin is None or kind not in _LOADERS:
+            return None
+        spec.loader = _LOADERS[kind](name, spec.origin, self._loaded)
         return spec
 
+    def _loaded(self, module: ModuleType) -> None:
+        sys.meta_path.remove(self)
+        self._complete(module)
 
-class _CudaLoader(importlib.machinery.SourceFileLoader):
-    def __init__(self, name: str, path: str, device: Device) -> None:
+
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, after: Callable[[ModuleType], None]) -> None:
         super().__init__(name, path)
-        self._device = device
+        self._after = after
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        count = int(self._device.device_count())
-        module._device_count_nvml = module._raw_device_count_nvml = lambda: (
-            count
-        )  # no ctypes function, as in memory.py
-        module._parse_visible_devices = lambda: list(range(count))
+        self._after(module)
 
 
-class _Loader(importlib.machinery.ExtensionFileLoader):
-    def __init__(self, name: str, path: str, device: Device) -> None:
+class _ExtensionLoader(importlib.machinery.ExtensionFileLoader):
+    def __init__(self, name: str, path: str, after: Callable[[ModuleType], None]) -> None:
         super().__init__(name, path)
-        self._device = device
+        self._after = after
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
-        complete(module, self._device)
+        self._after(module)
+
+
+_LOADERS: dict[Any, Callable[..., Any]] = {
+    importlib.machinery.SourceFileLoader: _SourceLoader,
+    importlib.machinery.ExtensionFileLoader: _ExtensionLoader,
+}
+
+
+def _count_devices(module: Any, device: Device) -> None:
+    """``torch.cuda`` counts the simulated devices: it would ask the driver, and ``CUDA_VISIBLE_DEVICES``."""
+    count = int(device.device_count())
+    module._device_count_nvml = module._raw_device_count_nvml = lambda: (
+        count
+    )  # no ctypes function, as in memory.py
+    module._parse_visible_devices = lambda: list(range(count))
 
 
 __all__ = ["Device", "NotSimulated", "SimulationUnavailable", "install", "is_active", "unavailable"]

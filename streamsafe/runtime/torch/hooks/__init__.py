@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamsafe.runtime.patches import Patches
-from streamsafe.runtime.torch.hooks import graphs, kernels, steps, streams, threads
+from streamsafe.runtime.torch.hooks import graphs, interpreted, kernels, steps, streams, threads
 from streamsafe.runtime.torch.hooks import host_access as host
 from streamsafe.runtime.torch.hooks import saved_tensors as saved
 from streamsafe.runtime.torch.hooks.interface import Collector, Use
@@ -21,7 +21,7 @@ def install(patches: Patches, collector: Collector) -> None:
     import importlib
 
     torch: Any = importlib.import_module("torch")
-    for part in (threads, streams, kernels, graphs, host, saved, steps):
+    for part in (threads, streams, kernels, interpreted, graphs, host, saved, steps):
         part.install(torch, patches, collector)
 
 
