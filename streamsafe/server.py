@@ -1,4 +1,4 @@
-"""`streamsafe server`: a language server. Diagnostics as one types, the rule's page on hover, repairs as code actions.
+"""`streamsafe server`: a language server. Diagnostics as one types, the rule on hover, repairs as code actions.
 
 https://microsoft.github.io/language-server-protocol/specifications/lsp/3.17/specification/
 """
@@ -6,10 +6,12 @@ https://microsoft.github.io/language-server-protocol/specifications/lsp/3.17/spe
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import os
+import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +30,7 @@ from streamsafe.project.settings import ConfigError, Configs
 from streamsafe.registry import RegistryError
 from streamsafe.repairs.checking import check
 from streamsafe.repairs.noqa import additions
-from streamsafe.repairs.repair import fix_of
+from streamsafe.repairs.repair import fix_of, repair
 from streamsafe.report.json import as_dict
 from streamsafe.report.record import Place, Record, records
 
@@ -37,6 +39,10 @@ DELAY = 0.3
 STACK = 64 * 1024 * 1024
 """Bytes of stack of the thread that checks: nested source is analysed by nested calls."""
 SOURCE = "streamsafe"
+MARK = b"\xef\xbb\xbf"
+"""It says that a text is UTF-8, whatever encoding its first lines declare."""
+FIX_ALL = "source.fixAll.streamsafe"
+"""The kind of the action that makes all safe repairs of a file; an editor can ask for it when a file is saved."""
 
 _SEVERITIES = {
     "error": types.DiagnosticSeverity.Error,
@@ -86,13 +92,18 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The client's ``initializationOptions``; each stands above the configuration files."""
+    """The client's ``initializationOptions``; each stands above the configuration files.
+
+    Attributes:
+        workspace: whether files that are not open are checked, too.
+    """
 
     select: tuple[str, ...] | None = None
     extend_select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     confidence: Any = None
     config: str | None = None
+    workspace: bool = False
 
     @classmethod
     def of(cls, options: object) -> Settings:
@@ -111,7 +122,19 @@ class Settings:
             words("ignore") or (),
             confidence if confidence in CONFIDENCES else None,
             config if isinstance(config, str) else None,
+            given.get("workspace") is True,
         )
+
+    def arguments(self) -> list[str]:
+        """The same as options of ``streamsafe check``."""
+        options = {
+            "--select": ",".join(self.select) if self.select is not None else None,
+            "--extend-select": ",".join(self.extend_select) or None,
+            "--ignore": ",".join(self.ignore) or None,
+            "--confidence": self.confidence,
+            "--config": self.config,
+        }
+        return [word for name, value in options.items() if value is not None for word in (name, value)]
 
 
 class Server(LanguageServer):
@@ -126,6 +149,10 @@ class Server(LanguageServer):
         )
         self.settings = Settings()
         self.documents: dict[str, Document] = {}
+        self.closed: set[str] = set()
+        """Files that are not open and have something to show."""
+        self.pending: asyncio.Task[None] | None = None
+        """The check of the workspace that waits, or that is under way."""
         before = threading.stack_size(STACK)
         self.checker = ThreadPoolExecutor(1, thread_name_prefix="streamsafe")
         self.checker.submit(int).result()  # the thread is made now, with this stack
@@ -154,7 +181,7 @@ class Server(LanguageServer):
         else:
             opened = self.workspace.get_text_document(uri)
             version, cells = opened.version or 0, ()
-            data = b"\xef\xbb\xbf" + opened.source.encode("utf-8", "replace")  # whatever encoding it declares
+            data = MARK + opened.source.encode("utf-8", "replace")
         loop = asyncio.get_running_loop()
         try:
             shown = await loop.run_in_executor(self.checker, self.check, path, data, cells)
@@ -173,6 +200,45 @@ class Server(LanguageServer):
         for each in gone:
             self._publish(each, [])
 
+    def schedule_workspace(self) -> None:
+        """Check the files that are not open, if the client wants that; a check that is under way is given up."""
+        if self.settings.workspace:
+            if self.pending is not None:
+                self.pending.cancel()
+            self.pending = asyncio.get_running_loop().create_task(self._check_workspace())
+
+    async def _check_workspace(self) -> None:
+        """Run `streamsafe check` on the folders: a process of its own lets the open files be checked meanwhile."""
+        await asyncio.sleep(DELAY)
+        folders = [*self.workspace.folders] or [self.workspace.root_uri or ""]  # the older of the two
+        paths = [path for uri in folders if (path := uris.to_fs_path(uri))]
+        options = [*self.settings.arguments(), "--output-format", "json", "--exit-zero", "--quiet"]
+        if not paths:
+            return
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "streamsafe", "check", *options, "--", *paths),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=paths[0],
+        )
+        try:
+            out, error = await process.communicate()
+        except asyncio.CancelledError:
+            process.terminate()
+            raise
+        if process.returncode:
+            return self._complain(error.decode(errors="replace").strip())
+        texts, found = Texts(), dict[str, list[types.Diagnostic]]()
+        for record in records(json.loads(out)):
+            if record.place is not None:
+                uri = uris.from_fs_path(os.path.abspath(record.place.filename)) or ""
+                found.setdefault(uri, []).append(self._diagnostic(record, texts, ()))
+        for uri in self.closed | found.keys():
+            if uri not in self.documents:
+                self._publish(uri, found.get(uri, []))
+        self.closed = found.keys() - self.documents.keys()
+
     def _notebook(self, notebook: types.NotebookDocument) -> bytes:
         """A notebook as its file would be, with the text of its cells as it is in the editor."""
         cells = []
@@ -189,6 +255,7 @@ class Server(LanguageServer):
             document.pending.cancel()
         for each in (document.cells if document is not None else ()) or (uri,):
             self._publish(each, [])
+        self.schedule_workspace()
 
     def known(self, uri: str) -> Document:
         """The document that a place is in: a file, or the notebook of a cell."""
@@ -218,14 +285,7 @@ class Server(LanguageServer):
             streamsafe.project.settings.ConfigError: a configuration file is unusable.
             streamsafe.registry.RegistryError: a selector names no rule.
         """
-        path = os.path.abspath(path)
-        configs = Configs((self.settings.config,) if self.settings.config else ())
-        if os.path.isfile(path):
-            files = discover([path], configs, force_exclude=True).files
-        else:
-            files = [File(path, configs.of_directory(os.path.dirname(path)), named=True)]
-        layer = (self.settings.select, self.settings.extend_select, self.settings.ignore)
-        request = Request(configs, layer, self.settings.confidence, jobs=1)
+        path, request, files = self._request(path)
         report = check(request, files, {path: data})
         texts = report.texts
         if texts is None:
@@ -235,9 +295,47 @@ class Server(LanguageServer):
         described = records(as_dict(each, texts, fix) for each, fix in zip(found, fixes, strict=True))
         return [self._shown(*each, texts, cells) for each in zip(found, described, fixes, strict=True)]
 
+    def repaired(self, path: str, data: bytes) -> bytes:
+        """A file after all its safe repairs; as it is where there is none.
+
+        Args:
+            path: where the file is, or would be.
+            data: its bytes.
+
+        Raises:
+            streamsafe.project.settings.ConfigError: a configuration file is unusable.
+            streamsafe.registry.RegistryError: a selector names no rule.
+        """
+        path, request, files = self._request(path)
+        given = {path: data}
+        report = check(request, files, given)
+        done = repair(report, files, lambda which, now: check(request, which, now), given, unsafe=False)
+        return done.changed.get(path, data)
+
+    def _request(self, path: str) -> tuple[str, Request, list[File]]:
+        """How a document is checked: its path, and the file if no configuration excludes it."""
+        path = os.path.abspath(path)
+        configs = Configs((self.settings.config,) if self.settings.config else ())
+        if os.path.isfile(path):
+            files = discover([path], configs, force_exclude=True).files
+        else:
+            files = [File(path, configs.of_directory(os.path.dirname(path)), named=True)]
+        layer = (self.settings.select, self.settings.extend_select, self.settings.ignore)
+        return path, Request(configs, layer, self.settings.confidence, jobs=1), files
+
     def _shown(
         self, finding: Finding, record: Record, fix: Fix | None, texts: Texts, cells: tuple[str, ...]
     ) -> Shown:
+        assert record.place is not None
+        diagnostic = self._diagnostic(record, texts, cells)
+        suppressing, _ = additions([finding], texts)
+        edits = [edit for changes in suppressing.values() for edit in changes]
+        suppression = edits[0] if edits and not record.code.startswith("SS9") else None
+        cell = _address(record.place, cells) if cells else ""
+        return Shown(record, cell, diagnostic, fix, suppression)
+
+    def _diagnostic(self, record: Record, texts: Texts, cells: tuple[str, ...]) -> types.Diagnostic:
+        """A finding as a client wants it, with its other places as related ones."""
         assert record.place is not None
         related = [
             types.DiagnosticRelatedInformation(
@@ -247,7 +345,7 @@ class Server(LanguageServer):
         ]
         help_ = "".join(f"\nassumes that {text}" for text in record.assumptions)
         help_ += f"\nhelp: {record.help}" if record.help else ""
-        diagnostic = types.Diagnostic(
+        return types.Diagnostic(
             range=self._range(record.place, texts),
             message=f"{record.sentence}{help_}",
             severity=_SEVERITIES[record.severity],
@@ -257,11 +355,6 @@ class Server(LanguageServer):
             related_information=related,
             tags=[types.DiagnosticTag.Unnecessary] if record.code == "SS901" else None,
         )
-        suppressing, _ = additions([finding], texts)
-        edits = [edit for changes in suppressing.values() for edit in changes]
-        suppression = edits[0] if edits and not record.code.startswith("SS9") else None
-        cell = _address(record.place, cells) if cells else ""
-        return Shown(record, cell, diagnostic, fix, suppression)
 
     def _range(self, place: Place, texts: Texts) -> types.Range:
         text = texts[place.filename]
@@ -314,6 +407,22 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
     ls.settings = Settings.of(params.initialization_options)
 
 
+@server.feature(types.INITIALIZED)
+async def _initialized(ls: Server, params: types.InitializedParams) -> None:
+    ls.schedule_workspace()
+
+
+@server.feature(types.SHUTDOWN)
+async def _shutdown(ls: Server, params: None) -> None:
+    if ls.pending is not None:
+        ls.pending.cancel()
+
+
+@server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
+async def _folders(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    ls.schedule_workspace()
+
+
 @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
 async def _opened(ls: Server, params: types.DidOpenTextDocumentParams) -> None:
     if _is_file(params.text_document.uri):
@@ -336,6 +445,7 @@ def _is_file(uri: str) -> bool:
 async def _saved(ls: Server, params: object) -> None:
     for uri in ls.documents:  # what one file says may matter to another
         ls.schedule(uri, 0.0)
+    ls.schedule_workspace()
 
 
 @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
@@ -366,17 +476,23 @@ def _hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
         for each in ls.known(uri).shown
         if each.cell in ("", uri) and _inside(params.position, each.diagnostic.range)
     ]
-    pages = dict.fromkeys(_page(each.record) for each in here)
+    pages = dict.fromkeys(_about(each.record) for each in here)
     if not here:
         return None
     text = "\n\n---\n\n".join(pages)
     return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, text), here[0].diagnostic.range)
 
 
-def _page(record: Record) -> str:
+def _about(record: Record) -> str:
+    """What a rule reports and why that is bad, with a link to its page, which has an example and its repair."""
     rule = registry.rule(record.code)
-    title, _, body = (rule.documentation() if rule is not None else record.name).partition("\n")
-    return f"**[{title}]({record.url})**\n{body}" if record.url else f"**{title}**\n{body}"
+    if rule is None:
+        return f"**{record.code} {record.name}**"
+    title, _, body = rule.documentation().partition("\n")
+    said = body.partition("## What it does\n")[2].partition("\n## Example")[0]
+    what, _, why = said.partition("## Why is this bad?\n")
+    link = f"\n\n[Example, repair and limits of {record.code}]({record.url})" if record.url else ""
+    return f"**{title}**\n\n{what.strip()}\n\n{why.strip()}{link}"
 
 
 def _inside(position: types.Position, where: types.Range) -> bool:
@@ -385,27 +501,78 @@ def _inside(position: types.Position, where: types.Range) -> bool:
 
 @server.feature(
     types.TEXT_DOCUMENT_CODE_ACTION,
-    types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
+    types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix, FIX_ALL]),
 )
-def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction]:
-    uri = params.text_document.uri
+async def _actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction]:
+    uri, asked = params.text_document.uri, params.context.only
     document = ls.documents.get(uri)
     if document is None or document.version != ls.workspace.get_text_document(uri).version:
         return []  # it has changed since, and the rows may be others
+    actions = _single(ls, uri, document, params.range) if _wants(asked, types.CodeActionKind.QuickFix) else []
+    if asked and _wants(asked, FIX_ALL):  # it takes a check: not each time the cursor moves
+        actions += await _fix_all(ls, uri, document)
+    return actions
+
+
+def _wants(asked: Sequence[str] | None, kind: str) -> bool:
+    """Whether a client asks for actions of a kind; ``source`` stands for all kinds that begin so."""
+    return asked is None or any(kind == each or kind.startswith(f"{each}.") for each in asked)
+
+
+def _single(ls: Server, uri: str, document: Document, here: types.Range) -> list[types.CodeAction]:
+    """The repairs and suppressions of single findings at a place."""
     actions: list[types.CodeAction] = []
     for each in document.shown:
         where = each.diagnostic.range
-        if params.range.end < where.start or where.end < params.range.start:
+        if here.end < where.start or where.end < here.start:
             continue
         if each.fix is not None:
-            unsafe = "" if each.fix.applicability == "safe" else " (unsafe fix)"
-            actions.append(
-                _action(ls, uri, f"{each.fix.message}{unsafe}", each, each.fix.edits, preferred=True)
-            )
+            safe = each.fix.applicability == "safe"
+            title = each.fix.message if safe else f"{each.fix.message} (unsafe fix)"
+            actions.append(_action(ls, uri, title, each, each.fix.edits, preferred=safe))
         if each.suppression is not None:
             title = f"Suppress {each.record.code} on this line"
             actions.append(_action(ls, uri, title, each, (each.suppression,), preferred=False))
     return actions
+
+
+async def _fix_all(ls: Server, uri: str, document: Document) -> list[types.CodeAction]:
+    """One action that makes all safe repairs of a file, each of which ends its finding."""
+    safe = [each for each in document.shown if each.fix is not None and each.fix.applicability == "safe"]
+    if not safe:
+        return []
+    opened = ls.workspace.get_text_document(uri)
+    path, version, before = uris.to_fs_path(uri) or uri, opened.version, opened.source
+    data = MARK + before.encode("utf-8", "replace")
+    loop = asyncio.get_running_loop()
+    try:
+        repaired = await loop.run_in_executor(ls.checker, ls.repaired, path, data)
+    except (ConfigError, RegistryError):  # the check of the document has said so
+        return []
+    if repaired == data or ls.workspace.get_text_document(uri).version != version:
+        return []
+    edits = _line_edits(before, repaired.removeprefix(MARK).decode())
+    return [
+        types.CodeAction(
+            title="streamsafe: Make all safe repairs of this file",
+            kind=FIX_ALL,
+            diagnostics=[each.diagnostic for each in safe],
+            edit=types.WorkspaceEdit(changes={uri: edits}),
+        )
+    ]
+
+
+def _line_edits(before: str, after: str) -> list[types.TextEdit]:
+    """The edits of whole lines that make one text of another."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    changes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [
+        types.TextEdit(
+            types.Range(types.Position(start, 0), types.Position(end, 0)), "".join(new[first:last])
+        )
+        for kind, start, end, first, last in changes
+        if kind != "equal"
+    ]
 
 
 def _action(

@@ -15,11 +15,12 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 
 from streamsafe.rule import rule_page
-from streamsafe.server import Settings, units
+from streamsafe.server import FIX_ALL, Settings, units
 from tests.cli.helpers import BUG, BUG_ROW, CLEAN
 
 WAIT = 60.0
 """Seconds after which a test gives up: an answer takes a fraction of one."""
+SAFE = '[tool.streamsafe]\nextend-safe-fixes = ["SS101"]\n'
 
 
 class Client(LanguageClient):
@@ -110,7 +111,10 @@ def test_a_session(tmp_path: Path) -> None:
         hover = await client.text_document_hover_async(types.HoverParams(document, found.range.start))
         assert hover is not None
         assert isinstance(hover.contents, types.MarkupContent)
-        assert "## Why is this bad?" in hover.contents.value
+        assert hover.contents.value.startswith("**SS101 unordered-read**\n\nReports a read")
+        assert "Streams run at the same time unless" in hover.contents.value
+        assert f"]({rule_page('unordered-read')})" in hover.contents.value
+        assert "```" not in hover.contents.value  # the page has the example
         nothing = await client.text_document_hover_async(types.HoverParams(document, types.Position(0, 0)))
         assert nothing is None
 
@@ -121,6 +125,7 @@ def test_a_session(tmp_path: Path) -> None:
         fix, suppress = actions
         assert isinstance(fix, types.CodeAction)
         assert isinstance(suppress, types.CodeAction)
+        assert not fix.is_preferred  # an editor applies what is preferred without a question
         assert fix.edit is not None
         assert fix.edit.changes is not None
         assert applied(BUG, list(fix.edit.changes[document.uri])) == CLEAN
@@ -163,6 +168,73 @@ def test_configuration_and_characters(tmp_path: Path) -> None:
         assert found.range.start.character == 19, "the last of the three characters counts twice"
 
     session(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("table", "only", "kinds"),
+    [
+        ("", None, ["quickfix", "quickfix"]),
+        ("", ["quickfix"], ["quickfix", "quickfix"]),
+        ("", ["source.fixAll"], []),  # no repair is safe
+        (SAFE, None, ["quickfix", "quickfix"]),
+        (SAFE, ["source.fixAll"], [FIX_ALL]),
+        (SAFE, ["source.fixAll.streamsafe"], [FIX_ALL]),
+        (SAFE, ["source.fixAll.other"], []),
+        (SAFE, ["source"], [FIX_ALL]),
+        (SAFE, ["source.organizeImports"], []),
+        (SAFE, ["refactor"], []),
+    ],
+)
+def test_all_safe_repairs(tmp_path: Path, table: str, only: list[str] | None, kinds: list[str]) -> None:
+    """The action that an editor asks for when a file is saved; only safe repairs are preferred ones."""
+    (tmp_path / "pyproject.toml").write_text(table)
+    twice, repaired = (
+        text + text[text.index("\n\ndef") :].replace("total", "other") for text in (BUG, CLEAN)
+    )
+
+    async def body(client: Client) -> None:
+        document = client.open(tmp_path / "bug.py", twice)
+        found = await client.diagnostics()
+        assert [each.code for each in found] == ["SS101", "SS101"]
+        actions = await client.text_document_code_action_async(
+            types.CodeActionParams(document, found[0].range, types.CodeActionContext(found, only))
+        )
+        assert [each.kind for each in actions or () if isinstance(each, types.CodeAction)] == kinds
+        for each in actions or ():
+            assert isinstance(each, types.CodeAction) and each.edit and each.edit.changes
+            repairs = "Suppress" not in each.title
+            assert bool(each.is_preferred) == (each.kind == "quickfix" and repairs and bool(table))
+            if each.kind == FIX_ALL:
+                text = twice
+                for edit in reversed(each.edit.changes[document.uri]):
+                    text = applied(text, [edit])
+                assert text == repaired
+
+    session(tmp_path, body)
+
+
+def test_files_that_are_not_open(tmp_path: Path) -> None:
+    """With ``workspace`` they are shown, too; what is open is shown as it is in the editor."""
+    for name in ("open.py", "shut.py"):
+        (tmp_path / name).write_text(BUG)
+
+    async def body(client: Client) -> None:
+        async def published(*names: str) -> dict[str, list[str]]:
+            """The codes of the files, of which the server tells in any order."""
+            got: dict[str, list[str]] = {}
+            while not got.keys() >= set(names):
+                each = await asyncio.wait_for(client.published.get(), WAIT)
+                got[each.uri.rpartition("/")[2]] = [str(one.code) for one in each.diagnostics]
+            return got
+
+        assert await published("open.py", "shut.py") == {"open.py": ["SS101"], "shut.py": ["SS101"]}
+        document = client.open(tmp_path / "open.py", CLEAN)
+        assert await published("open.py") == {"open.py": []}
+        (tmp_path / "shut.py").write_text(CLEAN)
+        client.text_document_did_save(types.DidSaveTextDocumentParams(document))
+        assert (await published("shut.py"))["shut.py"] == []
+
+    session(tmp_path, body, {"workspace": True})
 
 
 CELLS = [
@@ -271,6 +343,8 @@ def test_options_of_the_client(tmp_path: Path) -> None:
         ),
         ({"confidence": "sure", "select": "SS1", "configuration": 3}, Settings()),
         ({"settings": 3}, Settings()),
+        ({"workspace": True}, Settings(workspace=True)),
+        ({"workspace": "yes"}, Settings()),
     ],
 )
 def test_settings(options: Any, settings: Settings) -> None:
