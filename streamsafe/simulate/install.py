@@ -143,7 +143,7 @@ def _install_torch(simulations: Simulations) -> None:
 
 
 class _BeforeTorch(importlib.abc.MetaPathFinder):
-    """Puts the simulated device in place when ``import torch`` begins, and finds nothing."""
+    """Puts the simulated device in place when ``import torch``, or of Triton, begins, and finds nothing."""
 
     def __init__(self, simulations: Simulations) -> None:
         self._simulations = simulations
@@ -151,7 +151,7 @@ class _BeforeTorch(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "torch":
+        if name not in ("torch", "triton"):
             return None
         sys.meta_path.remove(self)
         from streamsafe.simulate import torch as simulate

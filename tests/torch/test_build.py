@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from streamsafe.simulate import torch as simulate
 from streamsafe.toolchain import compiler
 from streamsafe.toolchain import torch as build
 from streamsafe.toolchain import torch_installed as installed
@@ -261,3 +262,20 @@ def test_a_killed_build_keeps_nobody_waiting(torch: Path, tmp_path: Path) -> Non
     second = start(torch, unit, slow_compiler(tmp_path, 0))
     assert answer(Path(second.communicate()[0].strip())) == 42
     assert not list((tmp_path / "cache").glob("**/*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda", "said"),
+    [
+        ("2.11.0+cu130", "'13.0'", "pip install torch==2.11.0+cpu --index-url"),
+        ("2.11.0", "'13.0'", "pip install torch==2.11.0+cpu --index-url"),
+        ("2.14.0.dev20261101+cu130", "'13.0'", "pip install torch --index-url"),
+        ("2.11.0+cpu", "None", None),
+    ],
+)
+def test_a_build_for_cuda_is_told_which_one_to_install(
+    torch: Path, text: str, cuda: str, said: str | None
+) -> None:
+    version(torch, text, cuda)
+    reason = simulate.unavailable()
+    assert reason is None if said is None else said in str(reason)

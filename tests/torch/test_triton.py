@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import linecache
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,3 +169,15 @@ def test_elements_are_told_apart(
         kernels["every_second"][(1,)](out, 0, 100, BLOCK=32)
         torch.cuda.synchronize()
     assert [hazard.code for hazard in session.hazards] == codes
+
+
+def test_triton_is_imported_before_torch(kernels: dict[str, Any], simulated: None, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        SOURCE
+        + "import torch\nx = torch.ones(8, device='cuda')\nscale[(1,)](x, x, 8, 2.0, BLOCK=8)\nprint(x.sum().item())\n"
+    )
+    command = [sys.executable, "-m", "streamsafe", "run", "--simulate", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "16.0" in done.stdout

@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -47,9 +48,13 @@ def unavailable() -> str | None:
     except TorchUnavailable as error:
         return str(error)
     if torch.cuda or torch.hip:
+        release = re.fullmatch(r"(\d+\.\d+\.\d+)(?:\+.*)?", torch.version)
+        build = (
+            f"torch=={release[1]}+cpu" if release else "torch"
+        )  # without "+cpu" pip keeps the build that is there
         return (
             f"PyTorch {torch.version} is built for {'CUDA' if torch.cuda else 'ROCm'}: the simulated device needs "
-            "a CPU build (pip install torch --index-url https://download.pytorch.org/whl/cpu)"
+            f"a CPU build (pip install {build} --index-url https://download.pytorch.org/whl/cpu)"
         )
     return None
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
-from streamsafe.runtime.imports import after_import
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.hooks.interface import Collector, Use
+from streamsafe.toolchain.imports import after_import
 
 Run = tuple[int, int]
 """Bytes: the first one, and the one after the last."""
