@@ -135,6 +135,7 @@ class Containers:
         got = memo.get(key)
         if got is not None:
             return got
+        self.m.like_of[key] = owner
         if self.m.graphs and self._with_graph(v):
             memo[key] = got = self._picked(v, key, owner)
             return got
@@ -152,9 +153,13 @@ class Containers:
             )
             self.m.among_others[self.m.uid(got)] = [e for e in others if isinstance(e, Event)]
         elif isinstance(v, Tensor):
-            b = Block(v.block.place, v.block.text, v.block.alloc, v.block.home, v.block.lib)
+            whole = v.part is None
+            b = Block(
+                v.block.place, v.block.text, v.block.alloc, v.block.home, v.block.lib, v.block.fresh and whole
+            )
             b.accesses = _of_part(v)
             b.recorded = set(v.block.recorded)
+            v.block.likes.append(b)
             got = Tensor(b, None, v.numpy)
         elif isinstance(v, Seq):
             got = Seq(

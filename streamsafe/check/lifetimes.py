@@ -87,7 +87,6 @@ class Lifetimes:
             *m.globals.values(),
             *m.fields.values(),
             *m.memo.values(),
-            *m.likes.values(),
             *m.roots,
         ]
         for f in m.frames:
@@ -95,15 +94,17 @@ class Lifetimes:
             for c in f.enclosing():
                 todo += c.env.values()
         while todo:
-            v = todo.pop()
-            if v in seen:
-                continue
-            seen.add(v)
-            if isinstance(v, (Tensor, Sym)):
-                if v.block is not None:
-                    blocks.add(v.block.uid)
-            else:
-                todo += _inside(v)
+            while todo:
+                v = todo.pop()
+                if v in seen:
+                    continue
+                seen.add(v)
+                if isinstance(v, (Tensor, Sym)):
+                    if v.block is not None:
+                        blocks.add(v.block.uid)
+                else:
+                    todo += _inside(v)
+            todo = [v for k, v in m.likes.items() if v not in seen and m.like_of[k] in seen]
         return blocks
 
 

@@ -194,6 +194,7 @@ class Block:
         text: what the program calls it. lib: whose allocator. alloc, home: on which stream, and where.
         fresh: whether it was allocated by code that was run. kept: whether something unseen holds it.
         accesses: the last ones.
+        likes: the blocks that stand for others like it.
         recorded: the streams that it is recorded on. own: where it was on its own one, which says nothing.
         freed: where it was let go of. lost: where, of memory that a graph uses.
         given: the number of the unknown that the caller has given; 0 for none. owner: the unknown that it is a part of.
@@ -212,6 +213,7 @@ class Block:
         "home",
         "kept",
         "lib",
+        "likes",
         "lost",
         "notes",
         "own",
@@ -245,6 +247,7 @@ class Block:
             fresh,
         )
         self.accesses: list[Access] = []
+        self.likes: list[Block] = []
         self.recorded: set[Timeline] = set()
         self.notes: set[str] = set()
         self.freed: Site = None

@@ -198,7 +198,7 @@ class State:
         listed: parameters that are lists. loaded: what loops over the results of calls give.
         among_others: by the number of an event that an index picks: those that it may be.
         owners: by the number of an attribute's unknown: whose attribute it is.
-        likes: the elements of containers that others stand for.
+        likes: the elements of containers that others stand for. like_of: of which containers.
     """
 
     def __init__(self, project: Project, flips: dict[int, bool]) -> None:
@@ -230,6 +230,7 @@ class State:
         self.globals: dict[tuple[str, str], V] = {}
         self.memo: dict[Key, V] = {}
         self.likes: dict[Key, V] = {}
+        self.like_of: dict[Key, V] = {}
         self.picked_graphs: dict[int, dict[Key, int]] = {}
         self.map_keys: dict[tuple[int, Key], V] = {}
         self.owners: dict[int, tuple[V, str]] = {}

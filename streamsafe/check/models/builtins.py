@@ -30,6 +30,9 @@ from .modules import Modules
 CONVERSIONS: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "bool": bool, "str": str}
 KINDS = {"sorted": "list", "frozenset": "set"}
 """What a function makes that is not named after it."""
+MAPPINGS = frozenset("dict Mapping MutableMapping OrderedDict defaultdict".split())
+SEQUENCES = frozenset("Sequence Iterable Collection Sized".split())
+CONTAINERS = frozenset("list tuple set deque str int float bool".split())
 
 
 def builtin(lib: Modules, c: Call) -> V:
@@ -72,11 +75,25 @@ def has_attribute(lib: Modules, c: Call) -> V:
 @models(BUILTINS, "isinstance")
 def is_instance(lib: Modules, c: Call) -> V:
     a, kind = c.first, c.args[1] if len(c.args) > 1 else None
-    if isinstance(kind, Lib) and isinstance(a, Tensor):
-        return Const(kind.name.endswith(("Tensor", "ndarray")))
-    if isinstance(kind, Lib) and isinstance(a, Seq):
-        return Const(kind.name.endswith(a.kind))
+    kinds = kind.items if isinstance(kind, Seq) and kind.kind == "tuple" else [kind]
+    if a is not None and kinds and all(isinstance(k, Lib) for k in kinds):
+        answers = [is_one(a, k.name.rpartition(".")[2]) for k in kinds if isinstance(k, Lib)]
+        if None not in answers or True in answers:
+            return Const(any(answers))
     return asked(lib, c)
+
+
+def is_one(v: V, kind: str) -> bool | None:
+    """Whether something that the path has made is of a class of a library; None where that is not known."""
+    if isinstance(v, Tensor):
+        return kind == "ndarray" or (kind.endswith("Tensor") and not v.numpy)
+    if isinstance(v, Seq):
+        return kind == v.kind or kind in SEQUENCES
+    if isinstance(v, Map):
+        return kind in MAPPINGS
+    if isinstance(v, Sym) and v.block is not None and kind in (CONTAINERS | MAPPINGS | {"Tensor"}):
+        return kind == "Tensor"
+    return None
 
 
 @models(BUILTINS, "getattr")

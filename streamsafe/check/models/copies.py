@@ -311,8 +311,8 @@ class Copies(Tensors):
                 owner.items[index.value] = v
                 self.m.maybe_released(old, s)
             elif index is not None and owner.items:
-                memo = self.m.likes
-                memo[("elem", self.m.uid(owner), self.m.key(index))] = v
+                place = ("elem", self.m.uid(owner), self.m.key(index))
+                self.m.likes[place], self.m.like_of[place] = v, owner
             return
         if isinstance(owner, Obj):
             setter = owner.cls.method("__setitem__")

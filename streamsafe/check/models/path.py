@@ -65,6 +65,7 @@ class Path(Protocol):
     measured: dict[V, Hazard]
     owners: dict[int, tuple[V, str]]
     likes: dict[Any, V]
+    like_of: dict[Any, V]
     roots: list[V]
     hooks: list[tuple[str, V]]
     escaped: list[V]

@@ -139,7 +139,8 @@ def record_stream(lib: Modules, t: Tensor, c: Call) -> V:
     if s is None:
         return NONE
     block = t.block
-    block.recorded.add(s)
+    for b in (block, *block.likes):
+        b.recorded.add(s)
     if block.given and block.alloc is None and s is lib.m.ambient["torch"]:
         block.own = lib.m.site(c.node)
         lib.own.append(block)
