@@ -211,9 +211,8 @@ class _Verdict:
 
     def close(self) -> None:
         """Ends the session: what is latent is found now."""
-        with contextlib.suppress(
-            StreamHazardError
-        ):  # one that could not be raised where it was found: it is shown
+        # one hazard could not be raised where it was found: it is shown; so is what the sanitizer failed of
+        with contextlib.suppress(StreamHazardError, RuntimeError):
             self._manager.__exit__(None, None, None)
         if self._trace is not None:
             self._trace.flush()
@@ -250,7 +249,8 @@ class _Verdict:
         failing = any(CONFIDENCES.index(hazard.confidence) <= least for hazard in hazards)
         if status or failing:
             return status or 1
-        return 0 if self.allow_idle or self._reports.complete() else INCOMPLETE
+        whole = self.allow_idle or self._reports.complete()
+        return 0 if whole and not session.fault else INCOMPLETE
 
     def _of_children(self) -> list[tuple[Hazard, str]]:
         """What child processes have told of, each once, with the text that says so."""

@@ -19,7 +19,7 @@ from streamsafe.runtime.children import Reporter, reporter
 from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.monitor import current
 from streamsafe.runtime.sanitize import sanitize
-from streamsafe.runtime.session import Mode, Session
+from streamsafe.runtime.session import UNTOLD, Mode, Session
 from streamsafe.runtime.suppressions import SuppressionError
 from streamsafe.simulate import hardware
 from streamsafe.simulate import install as simulations
@@ -140,10 +140,12 @@ def _open(mode: Mode, told: Reporter | None) -> tuple[sanitize, Session] | None:
 
 
 def _end(manager: sanitize, session: Session, told: Reporter) -> None:
-    with contextlib.suppress(StreamHazardError):
+    with contextlib.suppress(StreamHazardError, RuntimeError):
         manager.__exit__(None, None, None)
     if session.coverage is not None:
         told.watched(session.coverage)
+    if session.fault:
+        told.unwatched(UNTOLD.format(session.fault))
 
 
 class _Forks:

@@ -12,7 +12,7 @@ from streamsafe.runtime.allow import parse_allowance
 from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.monitor import count
 from streamsafe.runtime.opening import enter, leave
-from streamsafe.runtime.session import MODES, Host, Mode, Session
+from streamsafe.runtime.session import MODES, UNTOLD, Host, Mode, Session
 from streamsafe.runtime.suppressions import load
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -41,7 +41,8 @@ class sanitize:
     Raises:
         ValueError: an unknown mode or ``host``, or an ``ignore`` entry that names no code.
         SuppressionError: the suppression file cannot be read, or an entry means nothing.
-        RuntimeError: on entering: CuPy's version is not supported, or the current stream is being captured.
+        RuntimeError: on entering: CuPy's version is not supported, or the current stream is being captured. On leaving:
+            a hazard was found, and the sanitizer failed before it could tell of it.
     """
 
     def __init__(
@@ -84,6 +85,8 @@ class sanitize:
         count(session)
         leave(session)
         hazard = session.last_due()
+        if error is None and session.fault:
+            raise RuntimeError(UNTOLD.format(session.fault))
         if hazard is not None and error is None:
             raise StreamHazardError(hazard)
 

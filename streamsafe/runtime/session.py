@@ -35,6 +35,7 @@ class Session:
         complete: false for a trace that was not written to its end.
         coverage: what was watched; None where nobody counted.
         found: called with each new hazard.
+        fault: what went wrong in the sanitizer itself, so that a conflict could not be told; "" if nothing did.
     """
 
     def __init__(self, mode: Mode = "raise", allowances: Iterable[Allowance] = (), limit: int = 0) -> None:
@@ -53,6 +54,7 @@ class Session:
         self.complete = True
         self.coverage: Coverage | None = None
         self.found: Callable[[Hazard], None] | None = None
+        self.fault = ""
         self._patches = Patches()
 
     # -- called by the monitor ---------------------------------------------------------------------------------------
@@ -124,7 +126,7 @@ class Session:
         Args:
             elsewhere: how many hazards child processes have told of.
         """
-        notes = list(self.notes)
+        notes = [*([UNTOLD.format(self.fault)] if self.fault else []), *self.notes]
         if self.hazards:
             text = self._counted()
         elif not self.complete:
@@ -134,7 +136,7 @@ class Session:
             text = unseen[0] if unseen else _nothing_watched()
             notes = [note for note in notes if note not in unseen]
         else:
-            text = "no hazards"
+            text = "no hazards" if not self.fault else "no hazards that can be told"
         if elsewhere:
             text = f"{text if self.hazards else 'no hazards here'}, {elsewhere} in child processes"
         if self.suppressed:
@@ -171,6 +173,7 @@ class Session:
 
 
 NOTHING = "nothing was watched"
+UNTOLD = "streamsafe failed, and a hazard was found that it cannot tell of ({}): please report this"
 
 
 def _nothing_watched() -> str:

@@ -126,3 +126,19 @@ def test_children_that_are_forked_while_other_threads_work(tmp_path: Path) -> No
         timeout=240,
     )
     assert ended.stdout == "True []\n", ended.stderr
+
+
+BROKEN = """
+from streamsafe.runtime import judge
+def coded(conflict):
+    raise KeyError("no rule")
+judge.coded = coded
+"""
+
+
+@pytest.mark.parametrize(("before", "status"), [("", 1), (BROKEN, 2)])
+def test_a_hazard_that_cannot_be_told_is_no_success(tmp_path: Path, before: str, status: int) -> None:
+    ended = run("--simulate", "--allow-idle", "--mode", "collect", program=before + RACE, folder=tmp_path)
+    assert ended.returncode == status, ended.stderr
+    untold = "a hazard was found that it cannot tell of (KeyError: 'no rule')"
+    assert (untold in ended.stderr, "no hazards\n" in ended.stderr) == (bool(before), False)

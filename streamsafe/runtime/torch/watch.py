@@ -180,10 +180,28 @@ class Watch(Captures):
     def judge(
         self, reports: list[list[int]], operation: int, uses: list[tuple[Any, ...]], may_raise: bool
     ) -> StreamHazardError | None:
-        """Called by the extension about the conflicts of an operation; returns what is to be raised instead of it."""
+        """Called by the extension about the conflicts of an operation; returns what is to be raised instead of it.
+
+        The extension cannot hand on what goes wrong here: it prints it, and the sessions say that they are not whole.
+        """
         monitor, checker = self._monitor, self._checker
         if monitor is None or checker is None:
             return None
+        try:
+            return self._judged(monitor, checker, reports, uses, may_raise)
+        except Exception as error:
+            for session in monitor.sessions:
+                session.fault = f"{type(error).__name__}: {error}"
+            raise
+
+    def _judged(
+        self,
+        monitor: Monitor,
+        checker: TorchChecker,
+        reports: list[list[int]],
+        uses: list[tuple[Any, ...]],
+        may_raise: bool,
+    ) -> StreamHazardError | None:
         with monitor.lock:
             self._extension.set_pending(False)
             if not reports:
