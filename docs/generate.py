@@ -126,7 +126,35 @@ def page(rule: Rule) -> str:
         else "## Known problems\nNone beyond the general [limits](../limits.md).\n\n"
     )
     safety = "" if own else f"## Fix safety\n{FIXES[rule.fix]}\n\n"
-    return f"# {title}\n\n{' · '.join(facts)}\n{before}{problems}{safety}{references}{after}\n"
+    example, known, limits = before.partition("## Known problems")
+    shown = f"{example}{report(rule)}{known}{limits}"
+    return f"# {title}\n\n{' · '.join(facts)}\n{shown}{problems}{safety}{references}{after}\n"
+
+
+def report(rule: Rule) -> str:
+    """A program with the hazard, what the check prints of it, and the repair; empty where only a run finds it."""
+    if rule.code.startswith(
+        "SS9"
+    ):  # what is said of a file that does not parse depends on the version of Python
+        return ""
+    source = re.sub(r"  # expect: [\w ]+$", "", getattr(rule, "bad", ""), flags=re.MULTILINE)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "program.py").write_text(source, encoding="utf-8")
+        command = f"check program.py --isolated --quiet --no-cache --select {rule.code}"
+        for confidence in ("", " --confidence likely"):
+            printed = output(command + confidence, Path(folder)).rstrip()
+            if printed:
+                break
+        else:
+            return ""
+        repair = output(f"{command}{confidence} --diff --fix-only --unsafe-fixes", Path(folder)).rstrip()
+    said = f"streamsafe check program.py{confidence}" + ("" if rule.default else f" --select {rule.code}")
+    parts = [f"## What the check prints\n`program.py`:\n```python\n{source.rstrip()}\n```\n"]
+    parts += [f"`{said}`:\n```text\n{printed}\n```\n"]
+    if repair:
+        unsafe = "" if rule.fix == "safe" else " --unsafe-fixes"
+        parts += [f"`{said} --diff{unsafe}`:\n```diff\n{repair}\n```\n"]
+    return "\n".join(parts) + "\n"
 
 
 def index(rules: list[Rule]) -> str:
