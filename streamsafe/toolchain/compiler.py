@@ -1,7 +1,8 @@
 """Building native code at its first use, for all front ends: the cache, its locks, the compiler.
 
-A library's path holds a hash of all that decides what the compiler makes. One process builds, under a lock that the
-system takes from it when it dies; the others wait. A library appears whole or not at all.
+A library's path holds a hash of all that decides what the compiler makes, and one of the compiler and the headers
+themselves. One process builds, under a lock that the system takes from it when it dies; the others wait. A library
+appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -72,6 +73,34 @@ def find_compiler() -> str:
     raise BuildError(
         "there is no C++ compiler (c++, g++, clang++): install one (`apt install g++`), or name it in CXX"
     )
+
+
+def made_with(headers: Iterable[Path]) -> str:
+    """Stands for the compiler and for headers that are not of the package that the key names.
+
+    Args:
+        headers: files whose contents say which headers they are; those that are missing are left out.
+
+    Raises:
+        BuildError: there is no compiler.
+    """
+    compiler = os.path.realpath(find_compiler())
+    found = os.stat(compiler)
+    parts: list[object] = [compiler, found.st_size, found.st_mtime_ns]
+    parts += [path for path in headers if path.exists()]
+    return digest(parts)[:8]
+
+
+def versions_of_python_headers() -> list[Path]:
+    """The headers that tell one Python's from another's."""
+    folder = Path(sysconfig.get_path("include"))
+    return [folder / "patchlevel.h", folder / "pyconfig.h"]
+
+
+def built_elsewhere(folder: Path, stem: str) -> Path | None:
+    """Where nothing can be built: the library that was last built from the same sources, with whatever compiler."""
+    found = [path for path in folder.glob(f"{stem}-*.so") if kept(path)]
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -183,7 +212,14 @@ def build_extension(
     options = ["-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-w"]
     files = [unit, *(path for folder in headers for path in sorted(folder.glob("*.h*")))]
     key = digest([name, platform.machine(), python_tag(), *options, *files])
-    path = cache_folder() / f"python-{python_tag()}" / f"{name}-{key}.so"
+    stem, folder = f"{name}-{key}", cache_folder() / f"python-{python_tag()}"
+    try:
+        path = folder / f"{stem}-{made_with(versions_of_python_headers())}.so"
+    except BuildError:
+        known = built_elsewhere(folder, stem)
+        if known is None:
+            raise
+        return known
     if kept(path):
         return path
     if sys.platform != "linux":
@@ -199,9 +235,9 @@ def build_extension(
             prefix = f"{path.stem}."
             for left in path.parent.glob(f"{prefix}*.tmp"):  # of builds that were killed: the lock is ours
                 shutil.rmtree(left, ignore_errors=True)
-            folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
+            work = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
             try:
-                made = folder / path.name
+                made = work / path.name
                 ended = run([*command, str(unit), "-o", str(made)])
                 if ended.returncode != 0:
                     lines = ended.stderr.splitlines()
@@ -211,7 +247,7 @@ def build_extension(
                     raise BuildError(f"{what} did not compile with {command[0]}: {first.strip()}")
                 place(made, path)
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                shutil.rmtree(work, ignore_errors=True)
     except OSError as error:
         raise unwritable(error, path.parent) from error
     return path

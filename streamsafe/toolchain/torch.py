@@ -1,9 +1,9 @@
 """Native code for the installed torch: built at first use, kept in the user's cache, found again by every process.
 
 torch's dispatcher, allocator and trace headers have no stable ABI, so a library fits one build of torch: its path
-holds a hash of the torch build, the Python version where it matters, the compiler's options and the sources. One
-process builds, under a lock that the system takes from it when it dies; the others wait. A library appears whole or
-not at all.
+holds a hash of the torch build, the Python version where it matters, the compiler's options and the sources, and one
+of the compiler and of Python's and CUDA's headers. One process builds, under a lock that the system takes from it when
+it dies; the others wait. A library appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from streamsafe.toolchain import torch_operators
 from streamsafe.toolchain.compiler import (
     CACHE_VARIABLE,
     BuildError,
+    built_elsewhere,
     cache_folder,
     digest,
     find_compiler,
     kept,
     locked,
+    made_with,
     place,
     python_headers,
     python_tag,
     run,
     say,
     unwritable,
+    versions_of_python_headers,
 )
 from streamsafe.toolchain.torch_installed import NEWEST, OLDEST, Torch, TorchUnavailable, installed
 
@@ -113,9 +116,23 @@ def libraries(torch: Torch) -> list[Library]:
 
 
 def target(library: Library, torch: Torch) -> Path:
-    """Where the library for this torch is, or will be."""
-    folder = f"torch-{torch.version}-{python_tag() if library.python else 'any'}"
-    return cache_folder() / folder / f"{library.name}-{_key(library, torch)}.so"
+    """Where the library for this torch is, or will be.
+
+    Raises:
+        BuildError: it is nowhere, and there is no compiler.
+    """
+    folder = cache_folder() / f"torch-{torch.version}-{python_tag() if library.python else 'any'}"
+    stem = f"{library.name}-{_key(library, torch)}"
+    headers = versions_of_python_headers() if library.python else []
+    try:
+        if library.cuda and torch.cuda:
+            headers.append(_cuda_headers(torch)[0] / "cuda_runtime_api.h")
+        return folder / f"{stem}-{made_with(headers)}.so"
+    except BuildError:
+        known = built_elsewhere(folder, stem)
+        if known is None:
+            raise
+        return known
 
 
 def _key(library: Library, torch: Torch) -> str:

@@ -87,6 +87,32 @@ CHANGES: dict[str, Callable[[Path, Path], object]] = {
 }
 
 
+def test_another_compiler_makes_another_library(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = library(tmp_path)
+    path = build.build(what, quiet=True)
+    other = tmp_path / "other-c++"
+    other.write_text(f'#!/bin/sh\nexec {build.find_compiler()} "$@"\n')
+    other.chmod(0o755)
+    monkeypatch.setenv("CXX", str(other))
+    found = build.build(what, quiet=True)
+    assert found != path and answer(found) == 42
+    monkeypatch.delenv("CXX")
+    assert build.build(what, quiet=True) == path
+
+
+def test_without_a_compiler_what_was_built_is_found(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = library(tmp_path)
+    path = build.build(what, quiet=True)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build.build(what, quiet=True) == path
+    with pytest.raises(BuildError, match="no C"):
+        build.build(library(tmp_path, 43), quiet=True)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_decides_the_binary_decides_its_path(torch: Path, tmp_path: Path, change: str) -> None:
     what = library(tmp_path)
@@ -219,16 +245,19 @@ print(build.build(build.Library("answer", (Path(sys.argv[1]),)), quiet=True))
 
 SLOW_COMPILER = """#!/bin/sh
 echo x >> {log}
-case "$*" in *" -c "*) sleep {seconds};; esac
+case "$*" in *" -c "*) sleep $(cat {seconds});; esac
 exec {compiler} "$@"
 """
 
 
 def slow_compiler(folder: Path, seconds: float) -> Path:
+    """A compiler that waits first; the same one each time, for another compiler makes another library."""
     script = folder / "slow-c++"
-    log = folder / "calls"
-    script.write_text(SLOW_COMPILER.format(log=log, seconds=seconds, compiler=build.find_compiler()))
-    script.chmod(0o755)
+    (folder / "seconds").write_text(str(seconds))
+    if not script.exists():
+        places = {"log": folder / "calls", "seconds": folder / "seconds"}
+        script.write_text(SLOW_COMPILER.format(**places, compiler=build.find_compiler()))
+        script.chmod(0o755)
     return script
 
 
