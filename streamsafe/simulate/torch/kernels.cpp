@@ -253,9 +253,15 @@ bool blocks_the_host(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValu
     return !given || arguments[size_t(*given)].isNone();
   }
   if (name.name != "aten::index_put_" && name.name != "aten::_index_put_impl_") return false;
-  for (const auto& index : arguments[1].toOptionalTensorVector())  // index() itself calls nonzero() for a mask
-    if (index && index->defined() && (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte)) return true;
-  return false;
+  size_t masks = 0, others = 0;
+  for (const auto& index : arguments[1].toOptionalTensorVector()) {  // index() itself calls nonzero() for a mask
+    if (!index || !index->defined()) continue;
+    const bool mask = index->scalar_type() == at::kBool || index->scalar_type() == at::kByte;
+    ++(mask ? masks : others);
+  }
+  // one number for what a mask chooses is filled in, and nobody needs to know how much that is (canDispatchToMaskedFill)
+  const bool filled = masks == 1 && !others && !arguments[3].toBool() && arguments[2].toTensor().numel() == 1 && arguments[2].toTensor().is_cpu();
+  return masks && !filled;
 }
 
 std::atomic<uint64_t> operators{0};

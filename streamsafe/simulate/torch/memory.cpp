@@ -404,23 +404,25 @@ void* allocate_bytes(size_t size, DeviceIndex device) {
   if (size == 0) return nullptr;
   TORCH_CHECK(!forked, "CUDA error: initialization error");
   touched = true;
+  Block block{};
   {
     Locked locked(lock());
-    if (Block* block = take(size, device)) {
-      auto* address = reinterpret_cast<void*>(block->address);
-      try {
-        tell(*block, block->queue.second, HandedOut);
-      } catch (...) {
-        taken.erase(block->address);
-        count(*block, Allocation, -1);
-        count(*block, AllocatedBytes, -int64_t(block->size));
-        make_free(block);
-        throw;
-      }
-      return address;
-    }
+    Block* found = take(size, device);
+    if (found) block = *found;
   }
-  out_of_memory(size, device);
+  if (block.address == 0) out_of_memory(size, device);
+  try {
+    tell(block, block.queue.second, HandedOut);  // with no lock held, as above
+  } catch (...) {
+    Locked locked(lock());
+    Block* found = taken.at(block.address);
+    taken.erase(block.address);
+    count(*found, Allocation, -1);
+    count(*found, AllocatedBytes, -int64_t(found->size));
+    make_free(found);
+    throw;
+  }
+  return reinterpret_cast<void*>(block.address);
 }
 
 void record_on_queue(void* address, Queue queue) {
