@@ -98,6 +98,9 @@ class Engine:
         """What lies free in the pools, as far as it was handed out before. A question only."""
         return [block for blocks in self._blocks.values() for block in blocks.freed()]
 
+    def drop_graph(self, graph: Graph) -> None:
+        """A graph will not be launched again; here it goes with what mentions it."""
+
     def capturing(self, stream: Hashable) -> bool:
         """Whether what is enqueued on the stream is captured."""
         return self._streams[stream].capture is not None

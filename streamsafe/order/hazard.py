@@ -224,6 +224,8 @@ class Conflict:
         witness: the path that shows it, in the order of time (static side).
         assumptions: what it takes for granted (static side).
         further: how many more pairs of accesses the same missing edge leaves unordered (static side).
+        again: numbers under which the engine knows it when it comes again, by its places and by all that matters; 0: it
+            does not.
     """
 
     second: Access
@@ -240,6 +242,7 @@ class Conflict:
     witness: tuple[Note, ...] = field(default=(), compare=False)
     assumptions: tuple[Assumption, ...] = field(default=(), compare=False)
     further: int = field(default=0, compare=False)
+    again: tuple[int, int] = field(default=(0, 0), compare=False)
     recheck_at_end: Callable[[], bool] | None = field(default=None, compare=False)
 
     def refined(self, **facts: object) -> Conflict:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from streamsafe.order.hazard import Access, Frame, Hazard
+from streamsafe.order.native.library import Library, keys
 from streamsafe.project.suppressions import Suppression, find
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -116,10 +117,12 @@ _racing: list[tuple[int, int]] = []
 def racing(start: int, stop: int) -> Iterator[None]:
     """While the block runs, hazards of any thread over memory inside this range are not reported."""
     _racing.append((start, stop))
+    _tell_ranges()
     try:
         yield
     finally:
         _racing.remove((start, stop))
+        _tell_ranges()
 
 
 def meant(hazard: Hazard) -> bool:
@@ -131,11 +134,49 @@ def meant(hazard: Hazard) -> bool:
 
 
 class _Allowed(threading.local):
+    """What the blocks of one thread allow."""
+
     def __init__(self) -> None:
         self.stack: list[Allowance] = []
 
+    def begin(self, allowance: Allowance) -> None:
+        self.stack.append(allowance)
+        self._tell()
 
+    def end(self, allowance: Allowance) -> None:
+        self.stack.remove(allowance)
+        self._tell()
+
+    @property
+    def number(self) -> int:
+        """The same for the same blocks, 0 for none."""
+        return _numbers.setdefault(tuple(self.stack), len(_numbers))
+
+    def _tell(self) -> None:
+        for library in _libraries:
+            library.allow(self.number)
+
+
+_numbers: dict[tuple[Allowance, ...], int] = {(): 0}
+_libraries: list[Library] = []
+"""Native engines that tell hazards apart by what is allowed where they are found."""
 _allowed = _Allowed()
+
+
+def knows(library: Library) -> bool:
+    """Whether a native engine knows what the calling thread allows, as it does from this call on."""
+    new = library not in _libraries
+    if new:
+        _libraries.append(library)
+        _tell_ranges()
+    before = library.allow(_allowed.number)
+    return bool(before == _allowed.number) and not (new and _racing)
+
+
+def _tell_ranges() -> None:
+    for library in _libraries:
+        numbers = [number for each in _racing for number in each]
+        library.meant(keys(numbers), len(_racing))
 
 
 class allow:
@@ -164,13 +205,13 @@ class allow:
         self._allowance = Allowance(upper, file, function)
 
     def __enter__(self) -> allow:
-        _allowed.stack.append(self._allowance)
+        _allowed.begin(self._allowance)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _allowed.stack.remove(self._allowance)
+        _allowed.end(self._allowance)
 
     def __call__(self, function: _Function) -> _Function:
         if inspect.iscoroutinefunction(function):

@@ -13,6 +13,7 @@ from streamsafe.registry import code_for
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.marks import FOUND, IMPORTED, SUPPRESSED, interop, places, written
+from streamsafe.runtime.repeats import Repeats
 from streamsafe.runtime.session import Session
 
 
@@ -38,6 +39,7 @@ class Judge:
         imported: memory that came in with no handshake while something was pending on it.
         refine: adds to a conflict what a front end knows of it, before it is judged.
         mark: writes into the trace what the engine does not know.
+        repeats: counts what comes again.
     """
 
     def __init__(self, mark: Callable[[str, Any], None] | None = None) -> None:
@@ -46,6 +48,7 @@ class Judge:
         self.deferred = False
         self.imported: list[tuple[Space, int, int]] = []
         self.refine: Callable[[Conflict], Conflict] = lambda conflict: conflict
+        self.repeats = Repeats()
         self._open: list[tuple[Conflict, Hazard]] = []
 
     def report(self, conflicts: Sequence[Conflict], *, may_raise: bool = True) -> None:
@@ -97,6 +100,7 @@ class Judge:
     def came_in(self, space: Space, start: int, stop: int) -> None:
         """Memory was taken from another library with no handshake, while something was pending on it."""
         self.imported.append((space, start, stop))
+        self.repeats.forget()
         if self.mark is not None:
             self.mark(IMPORTED, (space, start, stop))
 
@@ -107,7 +111,9 @@ class Judge:
             hazard = coded(interop(self.refine(conflict), self.imported))
             silent = sum(session.suppressed for session in self.sessions)
             new = [session for session in self.sessions if session.take(hazard) is not None]
-            if self.mark is not None and silent != sum(session.suppressed for session in self.sessions):
+            if self.mark is None and not self.imported:  # a trace has each, and what came in has another code
+                self.repeats.settle(conflict.again, hazard, self.sessions)
+            elif self.mark is not None and silent != sum(session.suppressed for session in self.sessions):
                 self.mark(SUPPRESSED, places(hazard))
             if new and conflict.recheck_at_end is not None:
                 self._open.append((conflict, hazard))

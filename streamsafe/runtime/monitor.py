@@ -86,6 +86,7 @@ class Monitor(Judge):
         begun: the number of the host function that began last; they count up over all sessions.
         capturing: the streams on which a capture began.
         captured, replayed: how many captures have begun, and how many graphs were launched.
+        ending: called when the program ends, before its summary is written.
         delay: places whose operations are delayed, and what delays them.
         freed: takes a block whose last reference is gone. Safe in a finalizer: the engine hears of it at
             the next operation.
@@ -116,6 +117,7 @@ class Monitor(Judge):
         self.checker = checker or Checker(threads=threads, render=rendered, naming=named)
         self.lock = threading.RLock()
         self.delay: tuple[frozenset[tuple[str, int]], Callable[[Monitor, Any], None]] | None = None
+        self.ending: list[Callable[[], None]] = []
         self.capturing: list[Hashable] = []
         self.captured = self.replayed = 0
         self.one_device = False
@@ -140,6 +142,7 @@ class Monitor(Judge):
             if line.kind != "host" and line.kind != "function":
                 checker.stream(key, device=line.device, kind=line.kind, name=line.name)
         self.checker = checker
+        self.repeats.use(checker)
         monitor = weakref.ref(self)  # no reference cycle: what a session leaves is gone at its end
         self.checker.ask_for_names(lambda line: _name(monitor(), line))
         self._access = self.checker.access
@@ -359,6 +362,17 @@ class Monitor(Judge):
             self.checker.record(HANDSHAKE, stream, host=host, site=site)
             self.checker.wait(stream, HANDSHAKE, host=host, site=site)
 
+    def host_edge(self, source: int, target: int) -> None:
+        """A thread, or what hands on to one what another knew, learns what another knows."""
+        lock = self.lock
+        lock.acquire()  # as for an access
+        try:
+            if self._released:
+                self.drain()
+            self.checker.host_edge(source, target)
+        finally:
+            lock.release()
+
     def host_function(self, stream: Hashable, operation: str) -> Hashable:
         """A host function is about to be enqueued; returns the timeline of what it does, for :meth:`calling`.
 
@@ -529,8 +543,29 @@ class Monitor(Judge):
                 if gone(block.start):
                     self.checker.release_block(block.space, block.start, block.stop - block.start)
 
+    def watch(self, session: Session) -> None:
+        """A session opens: it is told of what is found from here on."""
+        with self.lock:
+            self.repeats.forget()
+            self.sessions.append(session)
+        monitor = weakref.ref(self)
+        session.recount = lambda: _recount(monitor())
+
+    def leave(self, session: Session) -> None:
+        """A session closes: it is told of nothing any more."""
+        with self.lock:
+            self.repeats.forget()
+            self.sessions.remove(session)
+        session.recount = None
+
+    def recount(self) -> None:
+        """Bring the counts of hazards up to date."""
+        with self.lock:
+            self.repeats.collect()
+
     def finish(self) -> None:
         """The program ends: what was freed while a use was unordered is latent."""
+        self.recount()
         self.reconsider()
         with self.lock:
             self.drain()
@@ -542,6 +577,11 @@ class Monitor(Judge):
 def _name(monitor: Monitor | None, line: Timeline) -> None:
     if monitor is not None:
         monitor._call(line)
+
+
+def _recount(monitor: Monitor | None) -> None:
+    if monitor is not None:
+        monitor.recount()
 
 
 def count(session: Session) -> None:

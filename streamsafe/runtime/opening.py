@@ -121,7 +121,7 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
         if monitor is not None:
             for outer in monitor.sessions:
                 outer.inner = True
-            monitor.sessions.append(session)
+            monitor.watch(session)
             return
         _hook()
         for library in _hooked:
@@ -133,7 +133,7 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
             recording = Trace(trace, threads=threads, directory=os.getcwd())
             recorder = Recorder(recording.write, threads=threads, render=rendered)
             monitor = Monitor(threads=threads, host=host, checker=recorder, mark=recording.mark)
-        monitor.sessions.append(session)
+        monitor.watch(session)
         try:
             for library in _hooked:
                 library.begin(monitor, session._patches)
@@ -160,15 +160,18 @@ def leave(session: Session) -> None:
         if monitor is None or session not in monitor.sessions:
             session._patches.restore()  # a forked child leaves what its parent has entered
             return
+        if len(monitor.sessions) == 1:
+            for tell in monitor.ending:
+                tell()
         session.notes.extend(text.format(count) for text, count in sorted(monitor.unseen.items()))
         if len(monitor.sessions) > 1:
-            monitor.sessions.remove(session)
+            monitor.leave(session)
             return
         try:
             monitor.finish()
         finally:
             current.monitor = None
-            monitor.sessions.remove(session)
+            monitor.leave(session)
             session._patches.restore()
 
 

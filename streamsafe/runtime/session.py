@@ -6,7 +6,8 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 from streamsafe.order.hazard import Hazard
 from streamsafe.runtime.allow import Allowance, any_comment, covering, identity, meant
@@ -18,6 +19,22 @@ from streamsafe.runtime.patches import Patches
 Mode = Literal["raise", "warn", "collect"]
 MODES: tuple[Mode, ...] = ("raise", "warn", "collect")
 Host = bool | Literal["deep"]
+
+
+class Again(NamedTuple):
+    """What a further coming of a hazard is.
+
+    Attributes:
+        add: counts so many of them.
+        known: it is the hazard that was reported, whatever the program allows by then.
+    """
+
+    add: Callable[[int], None]
+    known: bool
+
+
+def _count(hazard: Hazard, times: int) -> None:
+    hazard.count += times
 
 
 class Session:
@@ -36,12 +53,13 @@ class Session:
         coverage: what was watched; None where nobody counted.
         found: called with each new hazard.
         fault: what went wrong in the sanitizer itself, so that a conflict could not be told; "" if nothing did.
+        recount: brings what is counted up to date.
     """
 
     def __init__(self, mode: Mode = "raise", allowances: Iterable[Allowance] = (), limit: int = 0) -> None:
         self.mode: Mode = mode
-        self.hazards: list[Hazard] = []
-        self.suppressed = 0
+        self._hazards: list[Hazard] = []
+        self._suppressed = 0
         self.limit = limit
         self.beyond = 0
         self._used: Counter[Allowance] = Counter()
@@ -55,7 +73,20 @@ class Session:
         self.coverage: Coverage | None = None
         self.found: Callable[[Hazard], None] | None = None
         self.fault = ""
+        self.recount: Callable[[], None] | None = None
         self._patches = Patches()
+
+    @property
+    def hazards(self) -> list[Hazard]:
+        if self.recount is not None:
+            self.recount()
+        return self._hazards
+
+    @property
+    def suppressed(self) -> int:
+        if self.recount is not None:
+            self.recount()
+        return self._suppressed
 
     # -- called by the monitor ---------------------------------------------------------------------------------------
 
@@ -69,17 +100,38 @@ class Session:
         if suppressible:
             allowance = covering(hazard, self.allowances)
             if allowance is not None or any_comment(hazard) or meant(hazard):
-                self.suppressed += 1
-                self._used.update([] if allowance is None else [allowance])
+                self._suppress(allowance, 1)
                 return None
-        if self.limit and len(self.hazards) >= self.limit:
+        if self.limit and len(self._hazards) >= self.limit:
             self.beyond += 1
             return None
         self._known[key] = hazard
-        self.hazards.append(hazard)
+        self._hazards.append(hazard)
         if self.found is not None:
             self.found(hazard)
         return hazard
+
+    def again(self, hazard: Hazard) -> Again:
+        """What is counted each time that a hazard comes which :meth:`take` has seen."""
+        known = self._known.get(identity(hazard))
+        if known is not None:
+            return Again(partial(_count, known), True)
+        allowance = covering(hazard, self.allowances)
+        if allowance is not None or any_comment(hazard) or meant(hazard):
+            return Again(partial(self._suppress, allowance), False)
+        return Again(self._pass, False)
+
+    def replayed_suppressed(self) -> None:
+        """A trace says that a hazard was suppressed when it was recorded."""
+        self._suppressed += 1
+
+    def _suppress(self, allowance: Allowance | None, times: int) -> None:
+        self._suppressed += times
+        if allowance is not None:
+            self._used[allowance] += times
+
+    def _pass(self, times: int) -> None:
+        self.beyond += times
 
     def decide(self, hazard: Hazard, *, may_raise: bool) -> Hazard | None:
         """Warns, or returns the hazard when it is to be raised now; keeps it for later where raising is not possible.

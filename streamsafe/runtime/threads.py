@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any
@@ -19,51 +19,73 @@ from weakref import WeakKeyDictionary
 from streamsafe.runtime.monitor import Monitor, current, local
 from streamsafe.runtime.patches import Patches, StandIn
 
-_serials = itertools.count(1)
+_keys = itertools.count(1 << 40)
+"""Unlike the numbers of threads; an integer is the native engine's key as it is."""
 _real_lock = threading.Lock
 _real_rlock = threading.RLock
 
 
-def _learn(source: Hashable, target: Hashable) -> None:
+def _learn(source: int, target: int) -> None:
     monitor = current.monitor
     if monitor is not None and monitor.threads:
-        with monitor.lock:
-            monitor.checker.host_edge(source, target)
+        monitor.host_edge(source, target)
 
 
-def _published(key: Hashable) -> None:
+def _published(key: int) -> None:
     _learn(local.queue, key)
 
 
-def _received(key: Hashable) -> None:
+def _received(key: int) -> None:
     _learn(key, local.queue)
+
+
+class _Carrier:
+    """What hands on to a thread what another knew: a key of the engine's, which is forgotten with this."""
+
+    __slots__ = ("key",)
+
+    def __init__(self) -> None:
+        self.key = next(_keys)
+
+    def __del__(self) -> None:
+        _forget(self.key)
+
+
+def _forget(carrier: int) -> None:
+    """Safe in a finalizer."""
+    monitor = current.monitor
+    if monitor is not None and monitor.threads:
+        monitor.later(partial(monitor.checker.forget_carrier, carrier))
 
 
 class TracedLock:
     """A lock whose release is ordered before its next acquisition. Conditions, events, semaphores, barriers and queues
     made while a session is open are built on it."""
 
-    __slots__ = ("__weakref__", "_key", "_lock")
+    __slots__ = ("__weakref__", "_carrier", "_key", "_lock")
 
     def __init__(self, make: Callable[[], Any] = _real_lock) -> None:
         self._lock = make()
-        self._key = ("lock", next(_serials))
+        self._carrier = _Carrier()
+        self._key = self._carrier.key
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         taken = bool(self._lock.acquire(blocking, timeout))
-        if taken:
-            _received(self._key)
+        monitor = current.monitor  # not by a function: locks are taken often
+        if taken and monitor is not None and monitor.threads:
+            monitor.host_edge(self._key, local.queue)
         return taken
 
     def release(self) -> None:
-        _published(self._key)
+        monitor = current.monitor
+        if monitor is not None and monitor.threads:
+            monitor.host_edge(local.queue, self._key)
         self._lock.release()
 
     def locked(self) -> bool:
         return bool(self._lock.locked())
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -246,44 +268,48 @@ def install(patches: Patches) -> None:
 
     def start(original: Callable[[Any], None]) -> Callable[[Any], None]:
         def start(self: Any) -> None:
-            self._streamsafe = ("thread", next(_serials))
-            _published(self._streamsafe)
+            self._streamsafe = _Carrier(), _Carrier()
+            _published(self._streamsafe[0].key)
             original(self)
 
         return start
 
     def bootstrap(original: Callable[[Any], None]) -> Callable[[Any], None]:
         def _bootstrap_inner(self: Any) -> None:
-            key = getattr(self, "_streamsafe", None)
-            if key is not None:
-                _received(key)
+            begun, ended = getattr(self, "_streamsafe", (None, None))
+            if begun is not None:
+                _received(begun.key)
             try:
                 original(self)
             finally:
-                if key is not None:
-                    _published((*key, "end"))
+                if ended is not None:
+                    _published(ended.key)
+                _forget(local.queue)
 
         return _bootstrap_inner
 
     def join(original: Callable[..., None]) -> Callable[..., None]:
         def join(self: Any, timeout: float | None = None) -> None:
             original(self, timeout)
-            key = getattr(self, "_streamsafe", None)
-            if key is not None and not self.is_alive():
-                _received((*key, "end"))
+            _, ended = getattr(self, "_streamsafe", (None, None))
+            if ended is not None and not self.is_alive():
+                _received(ended.key)
 
         return join
 
     def item_init(original: Callable[..., None]) -> Callable[..., None]:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            _published(("work", id(self)))
+            self._streamsafe = _Carrier()
+            _published(self._streamsafe.key)
 
         return __init__
 
     def item_run(original: Callable[..., None]) -> Callable[..., None]:
         def run(self: Any, *args: Any, **kwargs: Any) -> None:
-            _received(("work", id(self)))
+            handed = getattr(self, "_streamsafe", None)  # none of an item from before the session
+            if handed is not None:
+                _received(handed.key)
             original(self, *args, **kwargs)
 
         return run

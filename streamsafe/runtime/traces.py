@@ -108,7 +108,7 @@ def replay(path: str) -> Session:
         for conflict in conflicts:
             hazard = coded(conflict)
             if places(hazard) in silent:
-                session.suppressed += 1
+                session.replayed_suppressed()
             elif session.take(hazard, suppressible=False) is not None:
                 taken.append((conflict, hazard))
     for conflict, hazard in taken:

@@ -342,6 +342,28 @@ def test_a_triton_kernel(torch: Any, triton: Any, monkeypatch: pytest.MonkeyPatc
     assert recorder.calls == [("launch", ("add_kernel", uses, 0, side.cuda_stream))]
 
 
+def test_a_kernel_is_not_another_of_the_same_address(
+    torch: Any, triton: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def answer(kernel: Any, arguments: Any, descriptors: Any) -> Any:
+        asked.append(dict(arguments))
+        return accessed(kernel, arguments, descriptors)
+
+    analysis(monkeypatch, answer, "identify_accessed_tensors")
+    written = kernels.Written(torch)
+    for _ in range(20):  # each at the address of the one before
+        assert written.by(triton(), {"n": 4}) == frozenset({"out"})
+    assert len(asked) == 20
+    kernel = triton()
+    kernel.params = [types.SimpleNamespace(name=name, is_constexpr=name == "y") for name in triton.arg_names]
+    asked.clear()
+    for number in range(1000):
+        written.by(kernel, {"n": number, "y": number % 2})
+    assert len(asked) == 3  # of `n` only whether it is 1 is in the code: (0, 0), (1, 1), (3, 1)
+
+
 def fails_aloud(*_: Any) -> Any:
     raise ValueError
 

@@ -182,6 +182,10 @@ SS_API int ss_replay(void* c, uint32_t graph, uint32_t stream, uint32_t operatio
   streamsafe::Graph* found = core.graph(graph);
   return !found || core.replay(*found, *core.line(stream), operation, site, host, force != 0);
 }
+SS_API void ss_drop_graph(void* c, uint32_t graph) {
+  SS_BEGIN;
+  core.drop_graph(graph);
+}
 SS_API int ss_capturing(void* c, uint32_t stream) {
   SS_BEGIN;
   streamsafe::Timeline* line = core.line(stream);
@@ -228,6 +232,34 @@ SS_API int64_t ss_state(void* c, const uint64_t* serials, int64_t n, int64_t* ou
   if (int64_t(state.size()) <= room) std::copy(state.begin(), state.end(), out);
   return int64_t(state.size());
 }
+// The answer to a conflict of this number is known. 0: there are too many such numbers.
+SS_API int ss_judged(void* c, uint64_t number) {
+  SS_BEGIN;
+  return core.judged.add(number);
+}
+SS_API void ss_forget_judged(void* c) {
+  SS_BEGIN;
+  core.judged.clear();
+}
+// (number, count) of the conflicts that came again since the last time; returns how many integers that is
+SS_API int64_t ss_repeats(void* c, int64_t* out, int64_t room) {
+  SS_BEGIN;
+  const auto size = int64_t(2 * core.judged.came());
+  if (size > room) return size;
+  core.judged.take([&](uint64_t number, uint64_t count) {
+    *out++ = int64_t(number);
+    *out++ = int64_t(count);
+  });
+  return size;
+}
+// What the calling thread allows from now on; returns what it did before.
+SS_API uint64_t ss_allow(uint64_t number) { return std::exchange(streamsafe::Allowed::here(), number); }
+// Ranges of memory, start and stop, over which races are meant.
+SS_API void ss_meant(const uint64_t* ranges, int64_t n) {
+  std::vector<std::pair<uint64_t, uint64_t>> all;
+  for (int64_t i = 0; i < n; ++i) all.emplace_back(ranges[2 * i], ranges[2 * i + 1]);
+  streamsafe::Allowed::set(std::move(all));
+}
 SS_API int64_t ss_capture_sites(void* c, int64_t* out, int64_t room) {
   SS_BEGIN;
   const auto sites = core.capture_sites();
@@ -250,11 +282,20 @@ SS_API int64_t ss_take_tape(void* c, int64_t* out, int64_t room) {
   }
   return size;
 }
-// `what`: 0 cells, 1 blocks, 2 operations so far, 3 streams that had work
+// `what`: 0 cells, 1 blocks, 2 operations so far, 3 streams that had work, 4 timelines, 5 host threads and what hands on
+// to one what another knew, 6 events, 7 graphs
 SS_API int64_t ss_size(void* c, int what) {
   SS_BEGIN;
-  if (what == 3) return int64_t(core.streams());
-  return int64_t(what == 2 ? core.operations() : what ? core.blocks() : core.cells());
+  switch (what) {
+    case 0: return int64_t(core.cells());
+    case 1: return int64_t(core.blocks());
+    case 2: return int64_t(core.operations());
+    case 3: return int64_t(core.streams());
+    case 4: return int64_t(core.timelines());
+    case 5: return int64_t(core.carriers());
+    case 6: return int64_t(core.events());
+    default: return int64_t(core.graphs());
+  }
 }
 
 #undef SS_BEGIN

@@ -23,6 +23,10 @@ from streamsafe.order.operations import OPERATIONS
 OURS = 1 << 31
 """Ids of names and sites that this side gave, not a front end in C++."""
 
+_ALL_BITS = (1 << 64) - 1
+
+_SIZES = {"cells": 0, "blocks": 1, "timelines": 4, "carriers": 5, "events": 6, "graphs": 7}
+
 _ACCESS, _FORCED, _TRIAL = range(3)
 _MODES: dict[str, int] = {"global": 0, "thread_local": 1, "relaxed": 2}
 
@@ -38,6 +42,7 @@ class _Keys:
         self._least = least
         self._known: dict[Hashable, int] = {}
         self._keys: dict[int, Hashable] = {}
+        self._last = 1 << 62
 
     def __call__(self, key: Hashable) -> int:
         if key is None:
@@ -46,9 +51,18 @@ class _Keys:
             return key
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = (1 << 62) + len(self._known)
+            found = self._known[key] = self._last = self._last + 1
             self._keys[found] = key
         return found
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def forget(self, key: Hashable) -> None:
+        """The key is not used any more, or for something else."""
+        number = self._known.pop(key, None)
+        if number is not None:
+            del self._keys[number]
 
     def of(self, number: int) -> Hashable:
         """The key that a number stands for."""
@@ -126,6 +140,30 @@ class NativeChecker(Interface):
         self._calling = calling
         if "reader" in self.__dict__:
             self.reader.explain.calling = calling
+
+    # -- conflicts that come again -----------------------------------------------------------------------------------
+
+    @property
+    def library(self) -> Library:
+        """The core's functions."""
+        return self._library
+
+    def judged(self, number: int) -> bool:
+        """From now on the core only counts the conflicts of a number (``Conflict.again``), and does their operations.
+
+        Returns:
+            False where there are too many such numbers already.
+        """
+        return bool(self._library.judged(self._core, number & _ALL_BITS))
+
+    def forget_judged(self) -> None:
+        """Report all conflicts again."""
+        self._library.forget_judged(self._core)
+
+    def repeats(self) -> list[tuple[int, int]]:
+        """The numbers of which conflicts came since the last time, and how often."""
+        found = answer(self._library.repeats, self._core)
+        return list(zip(found[::2], found[1::2], strict=True))
 
     # -- what ids stand for ------------------------------------------------------------------------------------------
 
@@ -212,6 +250,8 @@ class NativeChecker(Interface):
     def destroy_stream(self, key: Hashable) -> None:
         line = self._line_ids.pop(key, None)
         if line is not None:
+            self._spaces.pop(key, None)
+            self._kinds.pop(key, None)
             self._library.destroy_stream(self._core, line)
 
     def host_function(
@@ -223,14 +263,24 @@ class NativeChecker(Interface):
         self._line_names[made] = self.line_name(line)
 
     event = _as_it_is("event")
-    destroy_event = _as_it_is("destroy_event")
     record = _as_it_is("record")
     wait = _as_it_is("wait")
     synchronize_stream = completed_stream = _as_it_is("synchronize_stream")
     synchronize_event = completed_event = _as_it_is("synchronize_event")
     synchronize_device = _as_it_is("synchronize_device")
-    host_edge = _as_it_is("host_edge")
-    forget_carrier = _as_it_is("forget_carrier")
+
+    def destroy_event(self, key: Hashable) -> None:
+        self._call("destroy_event", {"key": key})
+        self._key.forget(key)
+
+    def host_edge(self, source: Hashable, target: Hashable) -> None:
+        if type(source) is not int or type(target) is not int:
+            source, target = self._thread(source), self._thread(target)
+        self._library.host_edge(self._core, source, target)
+
+    def forget_carrier(self, carrier: Hashable) -> None:
+        self._call("forget_carrier", {"carrier": carrier})
+        self._thread.forget(carrier)
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
@@ -321,6 +371,10 @@ class NativeChecker(Interface):
         graph.conflicts = self._found(graph=key)
         return graph
 
+    def drop_graph(self, graph: Graph) -> None:
+        self._library.drop_graph(self._core, graph.key)
+        self.reader.forget(graph.key)
+
     def capturing(self, stream: Hashable) -> bool:
         return bool(self._library.capturing(self._core, self._line_ids[stream]))
 
@@ -379,6 +433,11 @@ class NativeChecker(Interface):
     def remembered(self) -> int:
         """How many cells there are."""
         return int(self._library.size(self._core, 0))
+
+    def sizes(self) -> dict[str, int]:
+        """How much the engine keeps, of what a program makes and drops."""
+        kept = {name: int(self._library.size(self._core, what)) for name, what in _SIZES.items()}
+        return kept | {"keys": len(self._key) + len(self._thread), "sites": len(self._site_objects)}
 
     def _call(self, name: str, given: Mapping[str, Any]) -> Any:
         """Hand an operation to the core."""

@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 #include <vector>
+#include "again.hpp"
 #include "clocks.hpp"
 #include "flat.hpp"
 #include "memory.hpp"
@@ -78,6 +79,7 @@ struct Graph {
   uint32_t key = 0;
   bool private_pool = false;
   bool managed = false;  // who made it sees to the order of the launches itself
+  bool dropped = false;  // it will not be launched again
   Id site = 0;
   Clock clock;
   std::vector<CapturedAccess> accesses;
@@ -149,6 +151,7 @@ class Core {
   std::vector<int64_t> tape;    // what was recorded and not yet taken
   size_t tape_taken = 0;        // how much was taken before
   std::vector<Report> reports;
+  Judged judged;                // conflicts of which nobody need be asked again
 
   explicit Core(bool threads = false) : threads_(threads), blocks_(std::make_shared<std::map<int, Blocks>>()) {
     host_ = make(-1, Kind::host);
@@ -172,6 +175,7 @@ class Core {
     suspected_.clear();
     overlaid_.clear();
     overlays_.clear();
+    judged.clear();
     hit_.clear();
     debt_ = 0;
     sweep_at_ = SWEEP_EVERY;
@@ -227,10 +231,7 @@ class Core {
   void destroy_stream(Timeline& line) {
     if (line.kind == Kind::legacy || line.gone) return;
     say(TapeEntry::destroy_stream, line.id);
-    line.gone = true;
-    gone_.push_back(Ref<Timeline>(&line));
-    debt_ += 16;
-    if (debt_ > sweep_at_) sweep();
+    lose(line);
   }
 
   Timeline& host_function(Timeline& stream, Key host) {
@@ -345,6 +346,7 @@ class Core {
     wait.site = site;
     waiter.log.push(std::move(wait));
     for (Timeline* stream : its.streams) waiter.learn(*stream);
+    waiter.learn(0, 0, its.folded);
     drop_finished(its);
     return true;
   }
@@ -372,7 +374,10 @@ class Core {
   void forget_carrier(Key carrier) {
     say(TapeEntry::forget_carrier, carrier);
     objects_.erase(carrier);
-    if (carrier && threads_) hosts_.erase(carrier);
+    auto host = hosts_.find(carrier);
+    if (!carrier || host == hosts_.end()) return;
+    lose(*host->second);
+    hosts_.erase(host);
   }
 
   // -- accesses ------------------------------------------------------------------------------------------------------
@@ -692,9 +697,12 @@ class Core {
   // The caller will not launch it again.
   void drop_graph(uint32_t key) {
     Graph* graph = this->graph(key);
-    if (!graph) return;
-    graph->accesses.clear();
+    if (!graph || capture_of(key)) return;
+    graph->dropped = true;
     graph->clock = Clock();
+    graph->waits.clear();
+    graph->records.clear();
+    owe();
   }
 
   bool replay(Graph& graph, Timeline& line, Id operation, Id site, Key host = 0, bool force = false) {
@@ -764,6 +772,12 @@ class Core {
       for (const Timeline* line : device->streams) n += line->last != 0;
     return n;
   }
+  size_t timelines() const {
+    return size_t(std::count_if(lines_.begin(), lines_.end(), [](auto& line) { return bool(line); }));
+  }
+  size_t carriers() const { return hosts_.size() + objects_.size(); }
+  size_t events() const { return events_.size(); }
+  size_t graphs() const { return graphs_.size(); }
   size_t cells() {
     size_t n = 0;
     for (auto& shadow : shadows_) n += shadow.size();
@@ -787,6 +801,7 @@ class Core {
   struct Device {
     Timeline* legacy = nullptr;
     std::vector<Timeline*> streams, blocking, legacy_only;
+    Clock folded;  // what streams knew that are gone
   };
   struct State {
     Clock clock;
@@ -854,7 +869,7 @@ class Core {
   void drop_finished(Device& device) {
     auto over = [&](Timeline* stream) {
       if (!stream->gone) return false;
-      if (!stream->last) return true;
+      if (!stream->last && !stream->clock.size()) return true;
       for (auto& [key, host] : hosts_)
         if (!host->knows(stream->id, stream->count)) return false;
       return true;
@@ -1187,13 +1202,17 @@ class Core {
     if (!force) {
       if (graph) overwritten(*graph, record, trial);
       std::vector<Found> chosen = choose(found, record, trial);
-      for (auto& each : chosen) report_pair(each, record, line, host, plan, uses, graph);
-      if (trial || !reports.empty()) {
+      for (auto& each : chosen) {
+        const Again again = again_of(each, record, line, host);
+        if (trial || !judged.count(again)) report_pair(each, again, record, line, host, plan, uses, graph);
+      }
+      if (trial || !reports.empty() || !chosen.empty()) {
         line.clock = before.clock;
         line.count = before.count;
         line.shown = before.shown;
         if (!trial) assume(line, chosen);
-        return reports.empty();
+        if (trial || !reports.empty()) return reports.empty();
+        return general(line, host, uses, n, operation, site, nullptr, true, false, graph);
       }
     }
     if (line.shown) {
@@ -1310,6 +1329,8 @@ class Core {
     return {pair.first.line, second.line, pair.first.operation, second.operation};
   }
 
+  Again again_of(const Found& pair, const Record& second, const Timeline& line, const Timeline& host) const;
+
   void assume(Timeline& line, const std::vector<Found>& chosen) {
     for (auto& pair : chosen)
       if (pair.certain) line.learn(*lines_[pair.first.line]);
@@ -1399,7 +1420,31 @@ class Core {
     for (Addr start : starts) shadow.erase(start);
   }
 
-  // Drop every record that all hosts know, and what is left of lost streams.
+  // Nothing more is done on a timeline: it goes once nothing mentions it.
+  void lose(Timeline& line) {
+    line.gone = true;
+    gone_.push_back(Ref<Timeline>(&line));
+    owe();
+  }
+  void owe() {
+    debt_ += 16;
+    if (debt_ > sweep_at_) sweep();
+  }
+
+  // A stream is gone, and so is all memory that it used: of what it knew, who waits for it still learns.
+  void fold(Device& device, Timeline& line) {
+    auto drop = [&](std::vector<Timeline*>& all) {
+      auto found = std::find(all.begin(), all.end(), &line);
+      const bool there = found != all.end();
+      if (there) all.erase(found);
+      return there;
+    };
+    drop(device.streams);
+    if (drop(device.blocking)) device.legacy->learn(0, 0, line.clock);
+    else device.folded.merge(line.clock);
+  }
+
+  // Drop every record that all hosts know, and what is left of lost streams and graphs.
   void sweep() {
     auto wanted = [&](const Record& record) {
       for (auto& [key, host] : hosts_)
@@ -1407,19 +1452,35 @@ class Core {
       return false;
     };
     std::vector<bool> mentioned(lines_.size(), false);
+    std::set<uint32_t> graphs;
     size_t cells = 0;
     for (auto& shadow : shadows_) {
       shadow.each([&](Cell& cell) {
         if (!cell.keep(wanted)) return false;
-        cell.history([&](const Record& record, Mode, const std::shared_ptr<const View>&, bool, const Ref<Block>&) { mentioned[record.line] = true; });
+        cell.history([&](const Record& record, Mode, const std::shared_ptr<const View>&, bool, const Ref<Block>& block) {
+          mentioned[record.line] = true;
+          if (record.graph) graphs.insert(record.graph);
+          if (block && block->timeline) mentioned[block->timeline->id] = true;
+        });
         return true;
       });
       cells += shadow.size();
     }
+    each_block([&](Block& block) {
+      if (block.timeline) mentioned[block.timeline->id] = true;
+      if (block.graph) graphs.insert(block.graph);
+    });
     for (auto& [index, device] : devices_) {
       drop_finished(*device);
-      for (Timeline* stream : device->streams) mentioned[stream->id] = true;
+      for (Timeline* stream : std::vector<Timeline*>(device->streams)) {
+        if (!stream->gone || stream->capture) mentioned[stream->id] = true;
+        else if (!mentioned[stream->id]) fold(*device, *stream);
+      }
     }
+    events_.each([&](Key, Ref<Event>& event) {
+      if (event && event->capture) graphs.insert(event->capture);
+    });
+    drop_graphs(graphs);
     std::vector<Ref<Timeline>> still;
     std::vector<Id> lost;
     for (auto& line : gone_) {
@@ -1429,6 +1490,7 @@ class Core {
         lost.push_back(line->id);
         line->clock = Clock();
         line->served.clear();
+        line->log = Log();  // or else each would keep what it waited for
         lines_[line->id] = Ref<Timeline>();
         line->id = 0;
       }
@@ -1449,6 +1511,8 @@ class Core {
         if (event) forget(event->clock);
       });
       for (auto& [key, clock] : objects_) forget(clock);
+      for (auto& [index, device] : devices_) forget(device->folded);
+      each_block([&](Block& block) { forget(block.freed_clock); });
       for (auto& [key, graph] : graphs_) forget(graph->clock);
       suspected_.clear();
       free_ids_.insert(free_ids_.end(), lost.begin(), lost.end());
@@ -1458,12 +1522,28 @@ class Core {
     sweep_at_ = std::max(SWEEP_EVERY, 2 * cells);
   }
 
+  // Forget the graphs that will not be launched again, but those whose launches are remembered.
+  void drop_graphs(const std::set<uint32_t>& mentioned) {
+    std::set<uint32_t> gone;
+    for (auto it = graphs_.begin(); it != graphs_.end();) {
+      if (!it->second->dropped || mentioned.count(it->first)) {
+        ++it;
+        continue;
+      }
+      gone.insert(it->first);
+      it = graphs_.erase(it);
+    }
+    if (gone.empty()) return;
+    for (auto it = overlaid_.begin(); it != overlaid_.end();) it = gone.count(std::get<0>(it->first)) ? overlaid_.erase(it) : std::next(it);
+    for (auto it = overlays_.begin(); it != overlays_.end();) it = gone.count(it->first) ? overlays_.erase(it) : std::next(it);
+  }
+
   static constexpr size_t SWEEP_EVERY = 4096;
 
   // -- reports: integers; reports.py knows the layout (defined in report.hpp)
 
   bool violation(Violation which, Timeline& subject, Timeline* other, Id operation, Id site);
-  void report_pair(const Found& pair, const Record& second, Timeline& line, Timeline& host, const Plan& plan, const Use* uses,
+  void report_pair(const Found& pair, const Again& again, const Record& second, Timeline& line, Timeline& host, const Plan& plan, const Use* uses,
                    Graph* graph);
   void report_latent(const Record& record, Mode mode, const Block& block, Addr start, Addr stop);
   void overwritten(Graph& graph, const Record& second, bool trial);

@@ -1,4 +1,4 @@
-"""The core's C functions (``abi.hpp``), called without the GIL."""
+"""The core's C functions (``abi.hpp``), called without the GIL but for the shortest."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "delete": (None, (_POINTER,)),
     "access": (_INT, (_POINTER, _ID, _LONGS, _LONG, _ID, _ID, _KEY, _INT)),
     "freed_blocks": (_LONG, (_POINTER, _LONGS, _LONG)),
+    "drop_graph": (None, (_POINTER, _ID)),
     "manage_graph": (None, (_POINTER,)),
     "capturing": (_INT, (_POINTER, _ID)),
     "recorded": (_INT, (_POINTER, _KEY)),
@@ -73,12 +74,21 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "finish": (None, (_POINTER,)),
     "reports": (_LONG, (_POINTER, _ID, _LONGS, _LONG)),
     "state": (_LONG, (_POINTER, ctypes.POINTER(_KEY), _LONG, _LONGS, _LONG)),
+    "judged": (_INT, (_POINTER, _KEY)),
+    "forget_judged": (None, (_POINTER,)),
+    "repeats": (_LONG, (_POINTER, _LONGS, _LONG)),
+    "allow": (_KEY, (_KEY,)),
+    "meant": (None, (ctypes.POINTER(_KEY), _LONG)),
     "capture_sites": (_LONG, (_POINTER, _LONGS, _LONG)),
     "tape": (None, (_POINTER, _INT)),
     "take_tape": (_LONG, (_POINTER, _LONGS, _LONG)),
     "size": (_LONG, (_POINTER, _INT)),
 }
 """The functions by name: their result and their arguments. Those of operations follow from the operations' table."""
+
+
+_QUICK = ("host_edge", "allow")
+"""Functions that cost less than to give the interpreter's lock away: the core waits for nobody who may want it."""
 
 
 class Library:
@@ -92,10 +102,10 @@ class Library:
     """
 
     def __init__(self, path: str) -> None:
-        loaded = ctypes.CDLL(path)
+        loaded, held = ctypes.CDLL(path), ctypes.PyDLL(path)
         for name, (result, arguments) in FUNCTIONS.items():
             try:
-                function = getattr(loaded, f"ss_{name}")
+                function = getattr(held if name in _QUICK else loaded, f"ss_{name}")
             except AttributeError:
                 raise OSError(f"{path} has no function ss_{name}") from None
             function.restype, function.argtypes = result, arguments

@@ -129,8 +129,36 @@ inline bool Core::needs(const Plan& plan, const Timeline& source, const Timeline
   return false;
 }
 
-inline void Core::report_pair(const Found& pair, const Record& second, Timeline& line, Timeline& host, const Plan& plan, const Use* uses,
-                              Graph* graph) {
+// What decides under which code a pair is told is hashed: both places, the memory's owners and marks. Of what decides
+// whether it is suppressed, also the waits since the first access (one that misses it has a code of its own), where the
+// memory was allocated (by which it is named), and what the calling thread allows.
+inline Again Core::again_of(const Found& pair, const Record& second, const Timeline& line, const Timeline& host) const {
+  const Timeline& source = *lines_[pair.first.line];
+  Again again;
+  auto add = [](uint64_t& hash, std::initializer_list<uint64_t> values) {
+    for (uint64_t value : values) hash = ((hash ^ value) * 0x9E3779B97F4A7C15ull) ^ (hash >> 29);
+  };
+  add(again.places, {pair.first.operation, pair.first.site, pair.first.graph, second.operation, second.site, second.graph, uint64_t(pair.first_mode),
+                     uint64_t(pair.second_mode), pair.certain, pair.first_block != pair.block, uint64_t(source.kind), uint64_t(line.kind)});
+  for (const Block* block : {pair.first_block.get(), pair.block.get()})
+    add(again.places, {block ? uint64_t(block->owner) + 1 : 0, block ? block->flags : 0u});
+  again.all = again.places;
+  for (const Block* block : {pair.first_block.get(), pair.block.get()}) add(again.all, {block ? block->site : 0});
+  add(again.all, {Allowed::here(), Allowed::meant(pair.start, pair.stop)});
+  for (const Timeline* who : {&line, &host, &source})
+    for (size_t i = who->log.size(); i-- > 0 && who->log[i].sequence >= pair.first.sequence;) {
+      const Wait& wait = who->log[i];
+      const Timeline* whose = wait.record.source.get();
+      const bool later = wait.event && wait.event->record.sequence > wait.sequence;
+      add(again.all, {wait.site, wait.record.site, uint64_t(wait.device + 1), wait.replaced.size(), whose == &source, whose == &line, later,
+                      wait.record.covered >= pair.first.count, wait.record.idle_since < pair.first.sequence,
+                      whose && whose->id < who->served.size() && who->served[whose->id] > wait.sequence});
+    }
+  return again;
+}
+
+inline void Core::report_pair(const Found& pair, const Again& again, const Record& second, Timeline& line, Timeline& host, const Plan& plan,
+                              const Use* uses, Graph* graph) {
   Timeline& source = *lines_[pair.first.line];
   Report out{int64_t(ReportKind::pair), pair.certain};
   detail::write(out, pair.first, &source);
@@ -166,6 +194,7 @@ inline void Core::report_pair(const Found& pair, const Record& second, Timeline&
     out.push_back(detail::serial(each));
     ++out[at];
   }
+  out.insert(out.end(), {int64_t(again.places), int64_t(again.all)});
   reports.push_back(std::move(out));
 }
 

@@ -95,6 +95,10 @@ class Reader:
             found = self._graphs[key] = Graph(key, None, None)
         return found
 
+    def forget(self, graph: int) -> None:
+        """A graph will not be launched again."""
+        self._graphs.pop(graph, None)
+
     def rename(self, key: Hashable, name: str) -> None:
         """A stream has a better name."""
         for line in self._lines.values():
@@ -133,6 +137,7 @@ class Reader:
         graphs = self._captured(space, start, stop), self._captured(space, start, stop)
         self._waits()
         needed = set(self._list())
+        again = self._next(), self._next()
         if not reused:
             first_block = block
         use = uses[index] if 0 <= index < len(uses) else self._source.memory_of(name)
@@ -149,6 +154,7 @@ class Reader:
         found = Found(one, first_mode, first_block, second_mode, use, start, stop, block, certain)
         wanted = {id(self._lines[serial]) for serial in needed}
         conflict = self.explain.pair(found, two, self._lines[host], lambda line: id(line) in wanted)
+        conflict = replace(conflict, again=again)
         recheck_at_end = conflict.recheck_at_end
         if recheck_at_end is None:
             return conflict

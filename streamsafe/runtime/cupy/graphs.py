@@ -104,6 +104,9 @@ def _end_capture(original: Callable[..., Any]) -> Callable[..., Any]:
         if monitor is None:
             return original(self)
         graph, captured = end(monitor, timeline(monitor, self), lambda: original(self))
+        before = executables.get(graph.graphExec)
+        if before is not None:  # the handle of one that is gone
+            monitor.checker.drop_graph(before)
         executables[graph.graphExec] = captured
         return graph
 

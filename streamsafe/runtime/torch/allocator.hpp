@@ -13,6 +13,7 @@ namespace memory {
 
 inline void handed_out(int device, Addr address, size_t size, Addr stream) {
   State& state = shared_state();
+  see_older_thread();
   ++state.counters.allocations;
   const uint32_t site = Trace::place();
   const Key thread = state.thread();
@@ -30,7 +31,7 @@ inline void given_back(int device, Addr address, size_t size, Addr stream) {
   Block* block = state.core.adopt(device, address, size, state.line(device, stream), Owner::torch);
   auto before = state.recorded_before.find(address);
   if (before != state.recorded_before.end()) {
-    for (Timeline* line : before->second) block->recorded.emplace_back(line);
+    for (auto& line : before->second) block->recorded.push_back(line);
     state.recorded_before.erase(before);
   }
   state.core.free(device, address, site, thread);
@@ -48,7 +49,7 @@ inline void recorded(int device, Addr address, int stream_device, Addr stream) {
   Lock guard(state.core.mutex);
   Timeline& line = state.line(stream_device, stream);
   if (state.core.block_at(device, address)) state.core.record_stream(device, address, line);
-  else state.recorded_before[address].push_back(&line);
+  else state.recorded_before[address].emplace_back(&line);
 }
 
 // The operator that runs will write a block that it was just given.

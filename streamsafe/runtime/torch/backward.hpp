@@ -1,24 +1,29 @@
 // What an operation is called and where it is: one of a backward pass is done by backward(), for a node of the forward.
 #pragma once
 #include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 #include <cstring>
 #include "state.hpp"
 
 namespace streamsafe {
 
-// Where the forward of a backward node was: by its sequence number, for the last ones.
+// Where the forward of a backward node was, for the last ones: by its thread and its sequence number, of which each thread
+// has its own.
 constexpr size_t REMEMBERED = 1 << 16;
 inline std::atomic<uint64_t> forward_sites[REMEMBERED];
 
+inline uint64_t forward_key(uint64_t thread, uint64_t number) { return number + thread * 0x9E3779B97F4A7C15ull; }
+
 inline void remember_forward(uint32_t site) {
-  const uint64_t number = at::sequence_number::peek();
-  forward_sites[number % REMEMBERED].store(number << 32 | site, std::memory_order_relaxed);
+  const uint64_t key = forward_key(at::RecordFunction::currentThreadId(), at::sequence_number::peek());
+  forward_sites[key % REMEMBERED].store(key << 32 | site, std::memory_order_relaxed);
 }
 
-inline uint32_t forward_site(uint64_t number) {
-  const uint64_t entry = forward_sites[number % REMEMBERED].load(std::memory_order_relaxed);
-  return (entry >> 32) == (number & 0xffffffff) ? uint32_t(entry) : 0;
+inline uint32_t forward_site(const torch::autograd::Node& node) {
+  const uint64_t key = forward_key(node.thread_id(), node.sequence_nr());
+  const uint64_t entry = forward_sites[key % REMEMBERED].load(std::memory_order_relaxed);
+  return (entry >> 32) == (key & 0xffffffff) ? uint32_t(entry) : 0;
 }
 
 // The id and the place of an operation: the engine's work is done by backward(), at the line that calls it.
@@ -42,7 +47,7 @@ inline void name_operation(const Operator& op, uint32_t& operation, uint32_t& si
   static thread_local std::unordered_map<uint64_t, uint32_t> known;
   uint64_t key = op.id * 2 + by_hook + (by_hook ? uint64_t(backward->site) * 0x9E3779B97F4A7C15ull : 0);
   if (const auto node = torch::autograd::get_current_node()) {
-    forward = forward_site(node->sequence_nr());
+    forward = forward_site(*node);
     key ^= typeid(*node).hash_code() * 31 + (uint64_t(forward) << 32);
     auto found = known.find(key);
     if (found != known.end()) {

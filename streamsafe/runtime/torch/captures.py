@@ -7,8 +7,9 @@ import sys
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize, ref
 
 from streamsafe.order.captures import VIOLATIONS, CaptureMode, Graph, message_of
 from streamsafe.order.hazard import Conflict
@@ -67,7 +68,10 @@ class Captures(Base):
 
     def __init__(self, patches: Patches) -> None:
         super().__init__(patches)
-        self._graphs: dict[Hashable, Graph] = {}
+        self._graphs: WeakKeyDictionary[Hashable, Graph] = WeakKeyDictionary()
+        self._dropping: WeakKeyDictionary[Hashable, finalize[[ref[Monitor], Graph], Hashable]] = (
+            WeakKeyDictionary()
+        )
         self._capturing: dict[Hashable, Capture] = {}
         self._generators: WeakKeyDictionary[Hashable, list[int]] = WeakKeyDictionary()
         self._collection = _Collection()
@@ -280,8 +284,10 @@ class Captures(Base):
             return
         with monitor.lock:
             ended = monitor.checker.capture_end(capture.stream, host=monitor.thread, site=sites.capture(2))
-        if not failed:
-            self._graphs[graph] = ended
+        if failed:
+            monitor.checker.drop_graph(ended)
+        else:
+            self._replace(graph, ended)
         conflicts = ended.conflicts
         if failed and error is not None:  # what would have joined the streams was not reached
             conflicts = [each for each in conflicts if each.facts.violation != "unjoined-capture-stream"]
@@ -319,7 +325,26 @@ class Captures(Base):
         monitor.replay(known, self._key(device, stream))
 
     def graph_reset(self, graph: Hashable) -> None:
+        self._replace(graph, None)
+
+    def _replace(self, graph: Hashable, ended: Graph | None) -> None:
+        """Another capture stands for a graph, or none: of the one before no more is known."""
+        dropping = self._dropping.pop(graph, None)
+        if dropping is not None:
+            dropping()
         self._graphs.pop(graph, None)
+        if ended is None or self._monitor is None:
+            return
+        self._graphs[graph] = ended
+        self._dropping[graph] = finalize(graph, _drop, ref(self._monitor), ended)
+        self._dropping[graph].atexit = False
+
+
+def _drop(monitor: ref[Monitor], graph: Graph) -> None:
+    """A graph is gone; safe in a finalizer."""
+    found = monitor()
+    if found is not None:
+        found.later(partial(found.checker.drop_graph, graph))
 
 
 def _first_used(error: BaseException) -> str:

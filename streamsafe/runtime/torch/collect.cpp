@@ -125,6 +125,7 @@ py::dict counters() {
   found["frees"] = counted.frees.load();
   found["recorded_streams"] = counted.recorded_streams.load();
   found["conflicts"] = counted.conflicts.load();
+  found["late"] = counted.late.load();
   found["sites"] = shared_state().sites.size();
   Lock guard(shared_state().core.mutex);
   found["cells"] = shared_state().core.cells();
@@ -172,7 +173,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("stop", &stop);
   module.def("core", []() { return reinterpret_cast<uintptr_t>(&shared_state().core); });
   module.def("key", []() { return int(KEY); });
-  module.def("include_thread", [](bool on) { c10::impl::tls_set_dispatch_key_included(KEY, on); });
+  module.def("include_thread", &include_thread);
   module.def("set_thread", [](Key key, bool main) {
     State::thread_key = key;
     if (main) shared_state().main_thread = key;

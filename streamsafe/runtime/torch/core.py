@@ -65,6 +65,8 @@ class TorchChecker(NativeChecker):
     def destroy_stream(self, key: Hashable) -> None:
         if _is_queue(key):
             if self._line_ids.pop(key, None) is not None:
+                self._spaces.pop(key, None)
+                self._kinds.pop(key, None)
                 self._extension.forget_line(*key)
         else:
             super().destroy_stream(key)

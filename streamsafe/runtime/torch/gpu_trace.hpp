@@ -135,7 +135,11 @@ struct Trace final : c10::impl::PyInterpreterVTable {
     state.stash();
   }
 
-  static bool ours() { return shared_state().on.load(std::memory_order_relaxed); }
+  static bool ours() {
+    if (!shared_state().on.load(std::memory_order_relaxed)) return false;
+    see_older_thread();
+    return true;
+  }
   // Other locks may be held here: nothing may wait for the GIL.
   static uint32_t place() {
     if (thread_state.site) return thread_state.site;

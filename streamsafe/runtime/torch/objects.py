@@ -18,6 +18,9 @@ from streamsafe.runtime.monitor import Monitor, current
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.hooks.host_access import span
 
+NEVER = "never recorded"
+"""The key of the events that were never recorded, of which CUDA is not asked: nothing tells one from another."""
+
 
 class Base:
     """The part of :class:`streamsafe.runtime.torch.hooks.interface.Collector` that needs no operators.
@@ -150,7 +153,7 @@ class Base:
     def event_done(self, event: int) -> None:
         monitor = self._monitor
         if monitor is not None:
-            monitor.order(monitor.checker.completed_event, event or "never recorded", above=1)
+            monitor.order(monitor.checker.completed_event, event or NEVER, above=1)
 
     def stream_done(self, device: int, stream: int) -> None:
         monitor = self._monitor
@@ -160,12 +163,12 @@ class Base:
     def waits_for_nothing(self, device: int, stream: int) -> None:
         monitor = self._monitor
         if monitor is not None:
-            monitor.order(monitor.checker.wait, self._key(device, stream), object(), above=1)
+            monitor.order(monitor.checker.wait, self._key(device, stream), NEVER, above=1)
 
     def host_waits_for_nothing(self) -> None:
         monitor = self._monitor
         if monitor is not None:
-            monitor.order(monitor.checker.synchronize_event, object(), above=1)
+            monitor.order(monitor.checker.synchronize_event, NEVER, above=1)
 
     def elapsed_time(self, start: int, end: int, timed: tuple[bool, bool]) -> None:
         monitor = self._monitor

@@ -13,9 +13,6 @@
 
 namespace streamsafe {
 
-// Above autograd and everything that wraps tensors, and nobody else's in a program.
-constexpr DispatchKey KEY = DispatchKey::TESTING_ONLY_GenericMode;
-
 inline c10::DispatchKeySet below(c10::DispatchKeySet keys) { return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, KEY); }
 
 // On the device's current stream, for each device that takes part.

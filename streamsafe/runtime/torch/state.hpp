@@ -3,6 +3,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <dlfcn.h>
@@ -78,7 +79,7 @@ struct State {
   std::set<const void*> generators;
   std::vector<Written> written;
   std::set<Id> beside;  // streams that take no part in it, and are reported
-  std::map<Addr, std::vector<Timeline*>> recorded_before;  // record_stream on memory from before the program
+  std::map<Addr, std::vector<Ref<Timeline>>> recorded_before;  // record_stream on memory from before the program
 
   uint32_t intern(const std::string& name) {
     Lock guard(core.mutex);
@@ -202,6 +203,24 @@ struct ThreadState {
 };
 inline thread_local ThreadState thread_state;
 inline thread_local bool captures = false;  // the calling thread has begun a capture
+
+// Above autograd and everything that wraps tensors, and nobody else's in a program.
+constexpr c10::DispatchKey KEY = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+// Whether the calling thread's operators are seen; of a thread that is older than the hooks nobody has said it.
+inline thread_local bool said = false;
+inline void include_thread(bool on) {
+  said = true;
+  c10::impl::tls_set_dispatch_key_included(KEY, on);
+}
+// Such a thread is seen from its first allocation, record or wait on.
+inline void see_older_thread() {
+  if (said) return;
+  said = true;
+  if (backward_now() || !Py_IsInitialized() || !PyGILState_GetThisThreadState() || c10::impl::tls_is_dispatch_key_included(KEY)) return;
+  include_thread(true);
+  ++shared_state().counters.late;
+}
 
 inline int device_now() {
 #ifdef WITH_CUDA

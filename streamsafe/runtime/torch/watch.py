@@ -32,6 +32,8 @@ from streamsafe.toolchain import torch as build
 INITIAL_GRADIENT = 1
 """A block's flag in the extension: it is a gradient that was given to a backward pass."""
 
+LATE = "{} thread{} that ran before the first session began: watched from the first allocation, record or wait on"
+
 _loaded: tuple[Any, Library] | None = None
 
 
@@ -92,6 +94,7 @@ class Watch(Captures):
         self._problem = ""
         self._tape: Tape | None = None
         self._attached = False
+        self._late = 0
 
     # -- the hooks ---------------------------------------------------------------------------------------------------
 
@@ -139,6 +142,9 @@ class Watch(Captures):
             self._attach()
         self._extension.start(self.judge, True, monitor.threads, monitor.host)
         self._extension.set_thread(local.queue, True)
+        self._extension.include_thread(True)  # also where another thread has put the hooks in place
+        self._late = self._extension.counters()["late"]
+        monitor.ending.append(self._count_late)
         self._test(torch)
         self._checker = TorchChecker(
             self._extension, self._library, threads=monitor.threads, name_of=self.name_of
@@ -148,6 +154,11 @@ class Watch(Captures):
         monitor.use(self._checker)
         if self._tape is not None:
             self._tape.start()
+
+    def _count_late(self) -> None:
+        late = self._extension.counters()["late"] - self._late
+        if late:
+            self.note("late", LATE.format(late, "" if late == 1 else "s"))
 
     def name_of(self, device: int, handle: int) -> str:
         return super().name_of(device, handle) or (

@@ -148,25 +148,39 @@ def _uses(tensors: Mapping[str, Any], written: frozenset[str] | set[str] | None)
 
 
 class Written:
-    """Which arguments a Triton kernel writes, by torch's analysis of its code: once for a kernel and types."""
+    """Which arguments a Triton kernel writes, by torch's analysis of its code: once for a kernel and types.
+
+    What is known of a kernel is kept on it, for its address is used again.
+    """
+
+    LIMIT = 256
+    """So many analyses of one kernel are kept."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._known: dict[tuple[Any, ...], frozenset[str] | None] = {}
 
     def by(self, kernel: Any, bound: Mapping[str, Any]) -> frozenset[str] | None:
         """Names of the arguments that ``kernel`` writes when called with ``bound``; None when it cannot be told."""
-        key = (id(kernel), *sorted((name, self._kind(value)) for name, value in bound.items()))
-        if key not in self._known:
-            self._known[key] = self._analyze(kernel, bound)
-        return self._known[key]
+        known: dict[tuple[Any, ...], frozenset[str] | None] = kernel.__dict__.setdefault(
+            "_streamsafe_written", {}
+        )
+        constant = _constants(kernel)
+        key = tuple(sorted((name, self._kind(value, name in constant)) for name, value in bound.items()))
+        if key not in known:
+            if len(known) >= self.LIMIT:
+                known.clear()
+            known[key] = self._analyze(kernel, bound)
+        return known[key]
 
-    def _kind(self, value: Any) -> str:
+    def _kind(self, value: Any, constant: bool) -> str:
+        """What the code that is made depends on: of a number that is no constant, whether it is 1."""
         if isinstance(value, self._torch.Tensor):
             return str(value.dtype)
-        return (
-            f"{type(value).__name__} {value!r}" if isinstance(value, (int, bool, str)) else repr(type(value))
-        )
+        if not isinstance(value, (int, str)):
+            return repr(type(value))
+        if constant or isinstance(value, (bool, str)):
+            return f"{type(value).__name__} {value!r}"
+        return f"int {value == 1}"
 
     def _analyze(self, kernel: Any, bound: Mapping[str, Any]) -> frozenset[str] | None:
         arguments = {name: value for name, value in bound.items() if name in kernel.arg_names}
@@ -181,6 +195,14 @@ class Written:
         except Exception:  # it reads compiler internals, which change
             return None
         return None if failure.seen else frozenset(found)
+
+
+def _constants(kernel: Any) -> frozenset[str]:
+    """The parameters whose values are part of the code; where the kernel does not say which, all."""
+    parameters = getattr(kernel, "params", None)
+    if not isinstance(parameters, (list, tuple)):
+        return frozenset(kernel.arg_names)
+    return frozenset(each.name for each in parameters if getattr(each, "is_constexpr", True))
 
 
 class _Failure(logging.Filter):

@@ -1,0 +1,136 @@
+"""What a program makes and drops is not kept: the engine's registries are as large after many as after few."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import streamsafe
+from streamsafe.order.native.checker import NativeChecker
+from streamsafe.runtime.monitor import current
+
+FEW, MANY = 600, 2400
+Step = Callable[[], object]
+
+
+def threads(torch: Any) -> Step:
+    x, lock = torch.ones(64, device="cuda"), threading.Lock()
+
+    def work() -> None:
+        with lock:
+            x.add_(1)
+            torch.cuda.current_stream().synchronize()
+
+    def step() -> None:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    return step
+
+
+def conditions(torch: Any) -> Step:
+    def step() -> None:
+        done = threading.Event()
+        done.set()
+        done.wait()
+
+    return step
+
+
+def events(torch: Any) -> Step:
+    x, side = torch.ones(64, device="cuda"), torch.cuda.Stream()
+
+    def step() -> None:
+        event = torch.cuda.Event()
+        x.add_(1)
+        event.record()
+        side.wait_event(event)
+
+    return step
+
+
+def unrecorded(torch: Any) -> Step:
+    side = torch.cuda.Stream()
+
+    def step() -> None:
+        side.wait_event(torch.cuda.Event())
+        torch.cuda.Event().synchronize()
+
+    return step
+
+
+def annotated(torch: Any) -> Step:
+    one, two = torch.cuda.Stream(), torch.cuda.Stream()
+    return lambda: streamsafe.annotate.edge(one, two)
+
+
+def graphs(torch: Any) -> Step:
+    x, side = torch.ones(64, device="cuda"), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+
+    def step() -> None:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side):
+            x.add_(1)
+        with torch.cuda.stream(side):
+            graph.replay()
+
+    return step
+
+
+def streams(torch: Any) -> Step:
+    """Streams of another library's, that work behind one another, and are destroyed."""
+    last: list[Any] = []
+    numbers = iter(range(1 << 20, 1 << 30))
+
+    def step() -> None:
+        monitor = current.monitor
+        assert monitor is not None
+        handle = next(numbers)
+        stream = monitor.stream(0, handle, "non-blocking")
+        if last:
+            event = ("event", handle)
+            monitor.order(monitor.checker.record, event, last[0])
+            monitor.order(monitor.checker.wait, stream, event)
+            monitor.destroy_event(event)  # type: ignore[arg-type]
+            monitor.destroy_stream(0, last[1])
+        monitor.access(stream, (), [((0, 4096, 8192, None, None, 1), "", None, True)], "kernel")
+        last[:] = [stream, handle]
+
+    return step
+
+
+MADE: dict[str, tuple[Callable[[Any], Step], bool]] = {
+    "threads": (threads, True),
+    "conditions": (conditions, True),
+    "events": (events, False),
+    "events that are never recorded": (unrecorded, False),
+    "annotated edges": (annotated, False),
+    "graphs": (graphs, False),
+    "streams": (streams, False),
+}
+
+
+@pytest.mark.parametrize("what", MADE)
+def test_what_is_made_and_dropped(torch: Any, what: str) -> None:
+    make, each_thread = MADE[what]
+    with streamsafe.sanitize("collect", threads=each_thread) as session:
+        step = make(torch)
+        kept = []
+        for times in (FEW, MANY):
+            for _ in range(times):
+                step()
+            gc.collect()
+            torch.ones(1, device="cuda").add_(1)  # hears of what is gone
+            assert current.monitor is not None
+            checker = current.monitor.checker
+            assert isinstance(checker, NativeChecker)
+            kept.append(checker.sizes())
+    assert not session.hazards
+    grown = {name: (few, kept[1][name]) for name, few in kept[0].items() if kept[1][name] > few + 300}
+    assert not grown

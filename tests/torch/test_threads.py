@@ -1,0 +1,120 @@
+"""Threads of the program: those that are older than the hooks, and forwards of other threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+import streamsafe
+
+OLDER = """
+import threading
+from streamsafe.simulate import torch as simulate
+simulate.install()
+import torch, streamsafe
+
+torch.cuda.init()
+side, x = torch.cuda.Stream(), torch.ones(64, device="cuda")
+go, done = threading.Event(), threading.Event()
+
+def race():
+    y = x + 1
+    with torch.cuda.stream(side):
+        y.mul_(2)
+
+def worker():
+    {wait}
+    {session}
+
+thread = threading.Thread(target=worker)
+thread.start()
+torch.cuda.synchronize()
+{main}
+go.set()
+thread.join()
+{end}
+"""
+
+WHERE = {
+    "another thread's work": {
+        "wait": "go.wait()",
+        "session": "race()",
+        "main": "session = streamsafe.sanitize('collect').__enter__(); threads = [session]",
+        "end": "manager = None; from streamsafe.runtime.opening import leave; leave(session)",
+    },
+    "another thread's session": {
+        "wait": "go.wait()",
+        "session": "global session\n    with streamsafe.sanitize('collect') as session: race()",
+        "main": "with streamsafe.sanitize('collect'): pass",
+        "end": "",
+    },
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_thread_that_is_older_than_the_hooks_is_watched(backend: Any, where: str) -> None:
+    if "simulated" not in backend.cuda.get_device_name():
+        pytest.skip("a process of its own has the simulated device")
+    program = OLDER.format(**WHERE[where])
+    program += "print([hazard.code for hazard in session.hazards], *session.notes)\n"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("['SS")
+    if where == "another thread's work":
+        assert "1 thread that ran before the first session began" in ended.stdout
+
+
+def test_the_forward_is_that_of_its_own_thread(torch: Any) -> None:
+    """Each thread numbers the nodes of its forwards from 0 on: the same numbers are other lines."""
+    x = torch.ones(8, device="cuda", requires_grad=True)
+    losses: list[Any] = []
+
+    def forward() -> None:
+        with torch.cuda.stream(side):
+            losses.append((x * 2).sum())
+
+    def others() -> None:
+        for _ in range(200):
+            (x * 3).exp().sum()
+
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with streamsafe.sanitize("collect") as session:
+        for work in (forward, others):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+        with torch.cuda.stream(side):
+            losses[0].backward()
+        x.grad.add_(1)
+    found = [hazard for hazard in session.hazards if hazard.code == "SS111"]
+    assert found, session.hazards
+    lines = {
+        frame.function.rsplit(".", 1)[-1]
+        for hazard in found
+        for note in hazard.notes
+        for frame in note.stack[:1]
+    }
+    assert "forward" in lines and "others" not in lines
+
+
+def test_a_number_for_what_a_mask_chooses_is_no_wait(torch: Any) -> None:
+    """Of other values it has to be known how many there are."""
+    side = torch.cuda.Stream()
+    x, mask = torch.zeros(8, device="cuda"), torch.ones(8, dtype=torch.bool, device="cuda")
+    y, values = torch.zeros(8, device="cuda"), torch.ones(8, device="cuda")
+    torch.cuda.synchronize()
+    found = []
+    for value in (3.0, values):
+        with streamsafe.sanitize("collect") as session:
+            y.add_(1)
+            x[mask] = value
+            with torch.cuda.stream(side):
+                y.mul_(2)
+            torch.cuda.synchronize()
+        found.append([hazard.code for hazard in session.hazards])
+    assert found == [["SS102"], []]
