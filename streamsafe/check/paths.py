@@ -15,8 +15,11 @@ from .state import Broke, Continued, Raised, Returned, Spent, StopGenerator
 
 PATHS = 40
 """Paths of an entry."""
-AS_LONG_AS_FIRST = 10
-"""How many times as many statements as its first path all paths of an entry may have."""
+AT_STAKE = 1000
+"""Statements of the paths of an entry, beside those of the first one, after which no other is begun."""
+NOT_AT_STAKE = 300
+"""The same, with those of the first path, where the order of nothing matters that this does: it takes the branches
+that use streams."""
 MAX_FILE_STEPS = 80_000
 """Statements and calls of all paths of a file."""
 _PAIRS = frozenset(("SS101", "SS102", "SS103", "SS111", "SS112", "SS301", "SS302"))
@@ -146,7 +149,7 @@ class Exploration:
         self.steps += m.steps
         self.came.update((place, value) for place, (_, value) in zip(m.path.places, m.decisions, strict=True))
         if not flips:
-            self.budget = AS_LONG_AS_FIRST * m.steps
+            self.budget = AT_STAKE + m.steps if m.at_stake else NOT_AT_STAKE
         signature = tuple(m.decisions)
         if signature not in self.seen:
             self.seen.add(signature)

@@ -292,6 +292,9 @@ class Hazard:
     trail: Trail | None = None
 
 
+_COPIES = ("d2h", "h2d")
+_CALLERS = frozenset(("ambient", "null", "host"))
+"""Origins of the timelines that whoever calls a path gives it: what is done on them alone is ordered."""
 KEPT = 24
 """How many accesses of one block are remembered."""
 
@@ -319,6 +322,7 @@ class Program:
         ticks: the timelines that have done something, with the epoch of the last operation.
         waits: the waits that stand in the program.
         idle: the number of the last wait for a stream that had done nothing since the one before.
+        copies: how many copies the host need not have waited for.
     """
 
     def __init__(
@@ -335,8 +339,14 @@ class Program:
         self.waits: list[Waited] = []
         self._joined: dict[tuple[Timeline, Timeline], tuple[int, set[Timeline]]] = {}
         self.idle = -1
+        self.copies = 0
         self._sequence = 0
         self._explain = Explainer(as_frames)
+
+    @property
+    def concurrent(self) -> bool:
+        """Whether anything was done that the host or another stream need not have waited for."""
+        return self.copies > 0 or any(timeline.origin not in _CALLERS for timeline in self.ticks)
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -457,6 +467,8 @@ class Program:
         """An operation of a timeline touches a part of a block: each earlier access that conflicts is reported."""
         epoch = self.enqueue(timeline) if at is None else at
         access = Access(timeline, epoch, write, part, site, op, kind, notes, call, library, timeline.last)
+        if kind in _COPIES:
+            self.copies += 1
         known, host = timeline.clock, self.host.clock
         kept = []
         for earlier in block.accesses:

@@ -282,6 +282,11 @@ class State:
     def quiet(self, quiet: bool) -> None:
         self.path.quiet = quiet
 
+    @property
+    def at_stake(self) -> bool:
+        """Whether the path has done anything whose order matters: concurrent work, a capture or a timed work."""
+        return bool(self.order.concurrent or self.captures or self.timing or self.hazards)
+
     def _now(self) -> int:
         return self.seq
 
