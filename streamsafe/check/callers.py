@@ -24,11 +24,12 @@ _DEFINITION = re.compile(
 _METHOD = re.compile(rb"^([ \t]+)(?:async[ ]+)?def[ ]+([A-Za-z_]\w*)", re.MULTILINE)
 _WORD = re.compile(rb"\.?[A-Za-z_]\w*")
 _NO_CODE = re.compile(
-    rb'''"""(?:[^"\\]|\\.|"(?!""))*"""|\'{3}(?:[^'\\]|\\.|'(?!''))*\'{3}|#[^\n]*'''
-    rb"""|("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')""",
+    rb'''"""[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""|\'{3}[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*\'{3}|#[^\n]*'''
+    rb"""|"[^"\\\n]*(?:\\.[^"\\\n]*)*"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'""",
     re.DOTALL,
 )
-"""Comments and texts of several lines; in the group, what is left: a string."""
+"""Comments, texts of several lines, and strings, which are left."""
+_LEFT_OUT = (b"#", b'"""', b"'''")
 _ENTERED = frozenset((b".__enter__", b".__exit__", b".__aenter__", b".__aexit__"))
 """Methods, as they are offered, that a `with` calls, where only the class is named."""
 
@@ -77,7 +78,14 @@ def offers(
 
 def _code(data: bytes) -> bytes:
     """A text without its comments and docstrings, whose words call nothing."""
-    return _NO_CODE.sub(rb"\1", data)
+    kept = []
+    done = 0
+    for found in _NO_CODE.finditer(data):
+        if found[0].startswith(_LEFT_OUT):
+            kept.append(data[done : found.start()])
+            done = found.end()
+    kept.append(data[done:])
+    return b"".join(kept)
 
 
 def _parts(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
@@ -124,6 +132,15 @@ def _calls(
     )
 
 
+def _may_call(data: bytes, imports: str, used: Mapping[str, Offer]) -> bool:
+    """Whether a file may call what it uses: outside its imports stands the name, or somewhere that of a method."""
+    return any(
+        (offer.alone and data.count(name.encode()) > imports.count(name))
+        or any(method in data for method in offer.methods)
+        for name, offer in used.items()
+    )
+
+
 class Callers:
     """Finds the callers of stream code among files.
 
@@ -157,6 +174,7 @@ class Callers:
             for local, (_, _, name) in self._imports.bound(path).items()
             if local != name
         }
+        looked: dict[str, dict[str, Offer]] = {}
         for _ in range(FARTHEST):
             names = frozenset().union(*self._offers.values())
             names |= {local for local, name in renamed if name in names}
@@ -165,7 +183,12 @@ class Callers:
             new = {}
             for path in rest:
                 used = self._used(path, names, stems) if path not in found else {}
-                own = offers(self._data(path), lambda _: False, used) if used else {}
+                if not used or used == looked.get(path):
+                    continue
+                looked[path] = used
+                data = self._data(path)
+                may = _may_call(data, self._imports.text(path), used)
+                own = offers(data, lambda _: False, used) if may else {}
                 if own:
                     new[path] = own
             if not new:

@@ -16,7 +16,6 @@ _WAITING_FOR_A_TIME = frozenset(
 )
 """Calls that a measured time does not leave the program by."""
 _MAX_RECURSION = 4
-_KERNELS = ("triton.jit", "cuda.jit", "jit.rawkernel", "cute.jit", "cute.kernel")
 
 
 class Calls:
@@ -131,7 +130,7 @@ class Calls:
         fn = f.function
         if fn.cls is not None and fn.cls.is_autograd() and fn.name == "apply":
             return self.m.library.opaque(f, args, kwargs, n)
-        if any(d.endswith(_KERNELS) or d == "jit" for d in fn.decorators):
+        if fn.kernel:
             return self.m.library.kernel(f, args, kwargs, n)
         if fn.generator:
             return Gen(f, args, kwargs)
@@ -174,7 +173,7 @@ class Calls:
 
     def _memo_key(self, f: Func, args: list[V], kwargs: dict[str, V]) -> Any:
         """What a memoized function knows a call by."""
-        if not any(d.rpartition(".")[2] in ("lru_cache", "cache") for d in f.function.decorators):
+        if not f.function.memoized:
             return None
         return (
             f.function,

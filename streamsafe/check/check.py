@@ -75,6 +75,11 @@ class Files:
             except SourceError:
                 continue  # told where the file itself is asked for
 
+    @property
+    def parsed(self) -> int:
+        """How many characters of source are parsed."""
+        return self._project.parsed
+
     @staticmethod
     def relevant(data: bytes) -> bool:
         """Whether a file with these bytes can show anything: a second stream or a clock, and a device."""

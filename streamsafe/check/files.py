@@ -38,6 +38,9 @@ LOOKS_A_PROCESS = 1000
 COLLECT_AFTER = 1_000_000
 """How many new objects call for a search for unreachable cycles: a run leaves few."""
 
+KEPT = 10_000_000
+"""Characters of source whose trees a process keeps: about 500 MB of memory."""
+
 DEPTH = 20_000
 """How deep Python may recurse while it parses."""
 
@@ -313,7 +316,7 @@ def _begin(given: dict[str, bytes], models: dict[str, Models], explain: tuple[st
 
 def _runner() -> Files:
     global _files
-    if _files is None:
+    if _files is None or _files.parsed > KEPT:
         from streamsafe.check.check import Files
 
         _files = Files([], _STATE[0], _STATE[1])

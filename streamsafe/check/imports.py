@@ -82,7 +82,7 @@ class Imports:
     """
 
     def __init__(self, text: Callable[[str], str]) -> None:
-        self._text = text
+        self.text = text
         self._bound: dict[str, dict[str, Binding]] = {}
         self._direct: dict[str, tuple[str, ...]] = {}
         self._heads: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -95,7 +95,7 @@ class Imports:
         if known is None:
             folder = os.path.dirname(path)
             found: dict[str, None] = {}
-            for level, name in names(self._text(path)):
+            for level, name in names(self.text(path)):
                 file = self._file(folder, level, name)
                 if file is not None and file != path:
                     found[file] = None
@@ -106,7 +106,7 @@ class Imports:
         """What the import statements of a file bind, by the local name."""
         known = self._bound.get(path)
         if known is None:
-            known = self._bound[path] = bindings(self._text(path))
+            known = self._bound[path] = bindings(self.text(path))
         return known
 
     def file(self, path: str, level: int, name: str) -> str | None:

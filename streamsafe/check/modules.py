@@ -55,12 +55,16 @@ class Project:
 
     Args:
         files: those that are checked; others are found through imports.
+
+    Attributes:
+        parsed: how many characters of source are parsed.
     """
 
     def __init__(self, files: list[str]) -> None:
         self.files = files
         self.wrappers: dict[str, Model] = {}
         self.modules: dict[str, Module | None] = {}
+        self.parsed = 0
         self._packages: dict[str, bool] = {}
         self._found: dict[tuple[str, str], Class | Function | None] = {}
         self._files: dict[tuple[str, str], str | None] = {}
@@ -88,6 +92,7 @@ class Project:
         module = self.modules.get(path)
         if module is None:
             module = self.modules[path] = Module(path, text, tree_of(text), self)
+            self.parsed += len(text)
         return module
 
     def module(self, path: str) -> Module | None:

@@ -113,13 +113,15 @@ class Exploration:
     """The paths of one entry: its first one, then those with decisions of it turned round.
 
     Those come first that turn a condition which guards a wait: where nobody waits is what is looked for. Every second
-    path turns a condition, if there is one, that has not yet come out that way anywhere.
+    path turns a condition, if there is one, that has not yet come out that way anywhere. Where the order of nothing
+    matters that the first path does, only such conditions are turned: they may lead to what does.
 
     Args:
         start: given a machine, runs the entry.
         paths: how many at most.
 
     Attributes:
+        at_stake: whether the order of anything matters that the first path does.
         todo: what to turn, and which condition that turns which way.
         asked: the conditions that paths have come to. came: how they have come out.
     """
@@ -129,6 +131,7 @@ class Exploration:
     ) -> None:
         self.project, self.start, self.found, self.paths = project, start, found, paths
         self.steps = self.budget = 0
+        self.at_stake = False
         self.todo: list[tuple[dict[int, bool], Outcome | None]] = [({}, None)]
         self.came: set[Outcome] = set()
         self.seen: set[tuple[object, ...]] = set()
@@ -141,6 +144,8 @@ class Exploration:
             Whether there was.
         """
         found = self.found
+        if self.steps and not self.at_stake:
+            self.todo = [each for each in self.todo if each[1] not in self.came]
         if not self.todo or self.paths <= 0 or found.steps >= MAX_FILE_STEPS or self.steps > self.budget:
             return False
         self.paths -= 1
@@ -149,6 +154,7 @@ class Exploration:
         self.steps += m.steps
         self.came.update((place, value) for place, (_, value) in zip(m.path.places, m.decisions, strict=True))
         if not flips:
+            self.at_stake = m.at_stake
             self.budget = AT_STAKE + m.steps if m.at_stake else NOT_AT_STAKE
         signature = tuple(m.decisions)
         if signature not in self.seen:

@@ -17,6 +17,10 @@ PARALLEL_FROM = 200_000
 """Bytes of source to analyse from which processes are worth starting."""
 
 
+SHARES = 16
+"""Shares of the files for each process. What several files of a share import is parsed once."""
+
+
 def processors() -> int:
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -85,12 +89,15 @@ def _in_parallel(
 
     left = dict.fromkeys(range(len(tasks)))
     with pool(jobs, begin) as workers:
-        largest_first = sorted(left, key=lambda at: (-tasks[at].size, tasks[at].path))
-        futures = {workers.submit(check, tasks[at]): at for at in largest_first}
+        futures = {
+            workers.submit(_check_some, check, [tasks[at] for at in some]): some
+            for some in _shares(tasks, jobs * SHARES)
+        }
         try:
             for future in as_completed(futures):
-                keep(futures[future], future.result())
-                del left[futures[future]]
+                for at, checked in zip(futures[future], future.result(), strict=True):
+                    keep(at, checked)
+                    del left[at]
         except BrokenProcessPool:
             pass
         except KeyboardInterrupt:
@@ -98,6 +105,24 @@ def _in_parallel(
             raise
     for at in left:  # only after a process died: each file that is left has one for itself
         keep(at, _alone(tasks[at], check, begin))
+
+
+def _shares(tasks: Sequence[Task], count: int) -> list[list[int]]:
+    """The numbers of the tasks in about so many shares of the same size, each of files that lie beside each other."""
+    most = sum(task.size for task in tasks) / count
+    shares: list[list[int]] = []
+    size = most
+    for at in sorted(range(len(tasks)), key=lambda at: tasks[at].path):
+        if size >= most:
+            shares.append([])
+            size = 0
+        shares[-1].append(at)
+        size += tasks[at].size
+    return shares
+
+
+def _check_some(check: Callable[[Task], Checked], tasks: Sequence[Task]) -> list[Checked]:
+    return [check(task) for task in tasks]
 
 
 def _alone(

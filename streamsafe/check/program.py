@@ -322,7 +322,7 @@ class Program:
         ticks: the timelines that have done something, with the epoch of the last operation.
         waits: the waits that stand in the program.
         idle: the number of the last wait for a stream that had done nothing since the one before.
-        copies: how many copies the host need not have waited for.
+        copies: how many copies the host need not have waited for. made: how many streams were made.
     """
 
     def __init__(
@@ -339,14 +339,14 @@ class Program:
         self.waits: list[Waited] = []
         self._joined: dict[tuple[Timeline, Timeline], tuple[int, set[Timeline]]] = {}
         self.idle = -1
-        self.copies = 0
+        self.copies = self.made = 0
         self._sequence = 0
         self._explain = Explainer(as_frames)
 
     @property
     def concurrent(self) -> bool:
-        """Whether anything was done that the host or another stream need not have waited for."""
-        return self.copies > 0 or any(timeline.origin not in _CALLERS for timeline in self.ticks)
+        """Whether anything was done, or may be next, that the host or another stream need not have waited for."""
+        return bool(self.copies or self.made) or any(t.origin not in _CALLERS for t in self.ticks)
 
     # -- what is known -----------------------------------------------------------------------------------------------
 

@@ -284,8 +284,15 @@ class State:
 
     @property
     def at_stake(self) -> bool:
-        """Whether the path has done anything whose order matters: concurrent work, a capture or a timed work."""
-        return bool(self.order.concurrent or self.captures or self.timing or self.hazards)
+        """Whether the order of anything matters that was done: concurrent work, captures, replays, measured times."""
+        return bool(
+            self.order.concurrent
+            or self.captures
+            or self.replays
+            or self.graphs
+            or self.timing
+            or self.hazards
+        )
 
     def _now(self) -> int:
         return self.seq

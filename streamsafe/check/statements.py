@@ -103,18 +103,14 @@ class Statements:
 
     def run_if(self, s: ast.If) -> None:
         out, other = _exit(s.body), _exit(s.orelse)
-        module = self.m.frame.module
-        a, b = module.strong(*s.body), module.strong(*s.orelse)
+        a, b, body_waits, orelse_waits = self.m.frame.module.branches(s)
         if _asks_for_tensor(s.test):
             self.m.body(s.body if self.m.truth(s.test, True, flip=a or b) else s.orelse)
             return
         busy = len(self.m.order.ticks) > 1
-        waits = any("synchronize" in module.words(x) for x in (*s.body, *s.orelse))
+        waits = body_waits or orelse_waits
         if waits and (self.m.timing or not _about_what_waits(s)) and not self._about_devices(s.test):
-            a, b = (
-                y or any("synchronize" in module.words(x) for x in body)
-                for y, body in ((a, s.body), (b, s.orelse))
-            )
+            a, b = a or body_waits, b or orelse_waits
         if out is ast.Raise:
             taken = self.m.truth(s.test, False, flip=False)
         elif other is ast.Raise:
@@ -409,6 +405,7 @@ def _exit(body: list[ast.stmt]) -> type[ast.stmt] | None:
     return None
 
 
+@lru_cache(maxsize=4096)
 def _about_what_waits(s: ast.If) -> bool:
     """Whether a condition asks for the event or stream that its statement waits for: there is one if it was used."""
     test = ast.unparse(s.test)

@@ -156,3 +156,16 @@ def test_a_path_that_is_too_long_is_cut_and_said(tmp_path: Path) -> None:
     run = Files([str(path)]).run(str(path))
     assert run.notes
     assert run.paths * MAX_STEPS <= 2 * MAX_FILE_STEPS
+
+
+def test_few_paths_are_run_where_no_order_matters(tmp_path: Path) -> None:
+    def paths(first: str) -> int:
+        path = tmp_path / "step.py"
+        asked = "".join(f"    if a{n}:\n        print(torch.cuda.current_stream())\n" for n in range(8))
+        arguments = ", ".join(f"a{n}" for n in range(8))
+        path.write_text(
+            f"import torch\n\n\ndef step(x, {arguments}):\n    {first}\n{asked}    return x.sum()\n"
+        )
+        return Files([str(path)]).run(str(path)).paths
+
+    assert paths("x = x + 1") <= 9 < paths("torch.cuda.Stream().wait_stream(torch.cuda.current_stream())")

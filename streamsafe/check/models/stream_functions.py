@@ -14,6 +14,7 @@ CAPTURE_ARGUMENTS = ("cuda_graph", "pool", "stream", "capture_error_mode")
 def new_stream(lib: Modules, c: Call, kind: str, blocking: bool) -> Stream:
     t = Timeline(f"<stream {getattr(c.node, 'lineno', 0)}>", "new", lib.m.site(c.node), kind, blocking)
     t.born = lib.tick()
+    lib.order.made += 1
     device = c.given("device", 0 if kind == "torch" else None)
     if isinstance(device, (Const, Sym)) and not (
         isinstance(device, Const) and device.value in (None, "cuda")
