@@ -118,3 +118,27 @@ def test_a_number_for_what_a_mask_chooses_is_no_wait(torch: Any) -> None:
             torch.cuda.synchronize()
         found.append([hazard.code for hazard in session.hazards])
     assert found == [["SS102"], []]
+
+
+def test_threads_that_allocate_while_hazards_are_judged(torch: Any) -> None:
+    """To judge takes the interpreter's lock, which a thread may hold that wants the allocator's."""
+    side, x = torch.cuda.Stream(), torch.ones(64, device="cuda")
+    torch.cuda.synchronize()
+
+    def release_early() -> None:
+        for number in range(60):
+            made = compile(f"y = x + {number}\nwith on(side): y.mul_(2)\ndel y", f"<made {number}>", "exec")
+            exec(made, {"x": x, "on": torch.cuda.stream, "side": side})
+
+    def allocate() -> None:
+        for _ in range(300):
+            torch.empty(64, device="cuda")
+
+    with streamsafe.sanitize("collect") as session:
+        threads = [threading.Thread(target=work, daemon=True) for work in (release_early, allocate) * 3]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert not any(thread.is_alive() for thread in threads)
+    assert "SS201" in {hazard.code for hazard in session.hazards}

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from streamsafe.simulate.hardware import Hardware
-from streamsafe.simulate.torch import nvml, triton
+from streamsafe.simulate.torch import nvml, sharing, triton
 from streamsafe.simulate.torch.device import Device
 from streamsafe.simulate.torch.limits import NotSimulated
 from streamsafe.simulate.torch.memory import reserved
@@ -97,6 +97,7 @@ def install(devices: int | Hardware = 1) -> Device:
             "torch._C", lambda module: complete(module, device)
         ),  # torch.cuda looks at it when it is imported
         _Finder("torch.cuda", lambda module: _count_devices(module, device)),
+        _Finder("torch.multiprocessing.reductions", sharing.adapt),
         _Finder("triton", lambda module: triton.adapt(module, device)),
     ]
     os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton asks for it at each kernel's definition
