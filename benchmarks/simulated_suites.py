@@ -90,7 +90,7 @@ def run(folder: Path, tests: list[str], options: list[str], limit: float) -> Res
             "-m",
             "pytest",
             "-p",
-            "streamsafe.runtime.plugin",
+            "streamsafe",
             "-q",
             "-p",
             "no:cacheprovider",

@@ -113,7 +113,7 @@ def _refuse_torch(alone: bool) -> None:
         importer = importer_of("torch")
         raise SimulationUnavailable(
             f"torch is imported already{f', by {importer}' if importer else ''}: the simulated device must be there "
-            "before. Load streamsafe first (`pytest -p streamsafe.runtime.plugin ...`), or import torch later there"
+            "before. Load streamsafe first (`pytest -p streamsafe ...`), or import torch later there"
         )
     reason = simulate.unavailable()
     if reason is not None and alone:

@@ -298,7 +298,7 @@ def test_a_killed_build_keeps_nobody_waiting(torch: Path, tmp_path: Path) -> Non
     [
         ("2.11.0+cu130", "'13.0'", "pip install torch==2.11.0+cpu --index-url"),
         ("2.11.0", "'13.0'", "pip install torch==2.11.0+cpu --index-url"),
-        ("2.14.0.dev20261101+cu130", "'13.0'", "pip install torch --index-url"),
+        ("2.99.0.dev20261101+cu130", "'13.0'", f'"torch>=2.6,<2.{installed.NEWEST[1] + 1}" --index-url'),
         ("2.11.0+cpu", "None", None),
     ],
 )

@@ -6,14 +6,11 @@ the calling thread, when they are called: the values of a program never depend o
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -23,8 +20,9 @@ from streamsafe.simulate.torch.device import Device
 from streamsafe.simulate.torch.limits import NotSimulated
 from streamsafe.simulate.torch.memory import reserved
 from streamsafe.simulate.torch.names import complete
+from streamsafe.toolchain.imports import after_import
 from streamsafe.toolchain.torch import SIMULATED_DEVICE, BuildError, build
-from streamsafe.toolchain.torch_installed import TorchUnavailable, installed
+from streamsafe.toolchain.torch_installed import NEWEST, OLDEST, TorchUnavailable, installed
 
 MOST_DEVICES = 16
 
@@ -49,9 +47,10 @@ def unavailable() -> str | None:
         return str(error)
     if torch.cuda or torch.hip:
         release = re.fullmatch(r"(\d+\.\d+\.\d+)(?:\+.*)?", torch.version)
-        build = (
-            f"torch=={release[1]}+cpu" if release else "torch"
-        )  # without "+cpu" pip keeps the build that is there
+        if release and torch.supported:
+            build = f"torch=={release[1]}+cpu"  # without "+cpu" pip keeps the build that is there
+        else:
+            build = f'"torch>={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"'
         return (
             f"PyTorch {torch.version} is built for {'CUDA' if torch.cuda else 'ROCm'}: the simulated device needs "
             f"a CPU build (pip install {build} --index-url https://download.pytorch.org/whl/cpu)"
@@ -92,73 +91,17 @@ def install(devices: int | Hardware = 1) -> Device:
     except BuildError as error:
         raise SimulationUnavailable(str(error)) from error
     device.set_device_count(hardware.devices)
-    sys.meta_path[:0] = [
-        _Finder(
-            "torch._C", lambda module: complete(module, device)
-        ),  # torch.cuda looks at it when it is imported
-        _Finder("torch.cuda", lambda module: _count_devices(module, device)),
-        _Finder("torch.multiprocessing.reductions", sharing.adapt),
-        _Finder("triton", lambda module: triton.adapt(module, device)),
-    ]
+    for name, finish in (("torch._C", complete), ("torch.cuda", _count_devices), ("triton", triton.adapt)):
+        after_import(name, partial(_finish, finish, device), first=True)
+    after_import("torch.multiprocessing.reductions", sharing.adapt, first=True)
     os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton asks for it at each kernel's definition
     nvml.install(hardware, lambda index: reserved(device, index))
     _active = device
     return device
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Completes a module as soon as it is there.
-
-    Args:
-        name: of the module.
-        complete: gets the module.
-    """
-
-    def __init__(self, name: str, complete: Callable[[Any], None]) -> None:
-        self._name = name
-        self._complete = complete
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name != self._name:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        kind = type(spec.loader) if spec is not None else None
-        if spec is None or spec.origin is None or kind not in _LOADERS:
-            return None
-        spec.loader = _LOADERS[kind](name, spec.origin, self._loaded)
-        return spec
-
-    def _loaded(self, module: ModuleType) -> None:
-        sys.meta_path.remove(self)
-        self._complete(module)
-
-
-class _SourceLoader(importlib.machinery.SourceFileLoader):
-    def __init__(self, name: str, path: str, after: Callable[[ModuleType], None]) -> None:
-        super().__init__(name, path)
-        self._after = after
-
-    def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
-        self._after(module)
-
-
-class _ExtensionLoader(importlib.machinery.ExtensionFileLoader):
-    def __init__(self, name: str, path: str, after: Callable[[ModuleType], None]) -> None:
-        super().__init__(name, path)
-        self._after = after
-
-    def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
-        self._after(module)
-
-
-_LOADERS: dict[Any, Callable[..., Any]] = {
-    importlib.machinery.SourceFileLoader: _SourceLoader,
-    importlib.machinery.ExtensionFileLoader: _ExtensionLoader,
-}
+def _finish(finish: Callable[[Any, Device], None], device: Device, module: ModuleType) -> None:
+    finish(module, device)
 
 
 def _count_devices(module: Any, device: Device) -> None:
