@@ -1,9 +1,9 @@
-"""Whether the sanitizer's memory grows with what a program makes and drops: resident memory after 10,000 of each,
-and after many more, in one session each.
+"""Whether the sanitizer's memory grows with what a program makes and drops: resident memory after some of each, and
+after many more, in one session each.
 
-python benchmarks/runtime_growth.py [--only threads,...] [--many N] [--simulate]
+python benchmarks/runtime_growth.py [--only threads,...] [--few N] [--many N] [--simulate]
 
-Prints a Markdown table: megabytes after 10,000 and after ``--many``, plain and under the sanitizer.
+Prints a Markdown table: megabytes after ``--few`` (10,000) and after ``--many`` (1,000,000), plain and watched.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 import streamsafe
 
-FEW = 10_000
 Step = Callable[[int], None]
 
 
@@ -127,7 +126,7 @@ def resident() -> float:
         return int(file.read().split()[1]) * resource.getpagesize() / 1e6
 
 
-def measure(name: str, many: int, simulated: bool, watched: bool) -> tuple[float, float]:
+def measure(name: str, few: int, many: int, simulated: bool, watched: bool) -> tuple[float, float]:
     """Megabytes after a few and after many steps, in a process of its own."""
     if simulated:
         from streamsafe.simulate import torch as simulate
@@ -137,11 +136,11 @@ def measure(name: str, many: int, simulated: bool, watched: bool) -> tuple[float
 
     def run() -> tuple[float, float]:
         step = LOOPS[name](torch)
-        for number in range(FEW):
+        for number in range(few):
             step(number)
         torch.cuda.synchronize()
         before = resident()
-        for number in range(FEW, many):
+        for number in range(few, many):
             step(number)
             if number % 1000 == 0:
                 torch.cuda.synchronize()
@@ -158,10 +157,11 @@ def measure(name: str, many: int, simulated: bool, watched: bool) -> tuple[float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default=",".join(LOOPS))
+    parser.add_argument("--few", type=int, default=10_000)
     parser.add_argument("--many", type=int, default=1_000_000)
     parser.add_argument("--simulate", action="store_true", help="the simulated device")
     options = parser.parse_args()
-    few, many = f"after {FEW:,}", f"after {options.many:,}"
+    few, many = f"after {options.few:,}", f"after {options.many:,}"
     print(f"| made and dropped | plain: {few} | {many} | streamsafe: {few} | {many} |")
     print("|---|---|---|---|---|")
     context = multiprocessing.get_context("spawn")
@@ -169,7 +169,7 @@ def main() -> None:
         figures: list[float] = []
         for watched in (False, True):
             with context.Pool(1) as pool:
-                figures += pool.apply(measure, (name, options.many, options.simulate, watched))
+                figures += pool.apply(measure, (name, options.few, options.many, options.simulate, watched))
         print(f"| {name} | " + " | ".join(f"{each:.0f} MB" for each in figures) + " |", flush=True)
 
 
