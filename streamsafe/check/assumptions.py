@@ -55,6 +55,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "unmodelled": Kind("unmodelled", "{operation}, which is not in sight, works on the device"),
     "unnamed": Kind("unmodelled", "{operation}, which is not in sight, uses {memory} on {stream}"),
     "helper": Kind("unmodelled", "{operation}, which is not in sight, uses {memory} on {stream}", 2),
+    "entered": Kind("unmodelled", "{operation}, called in the context of {stream}, works there"),
     "body": Kind("unmodelled", "what {operation} calls works on the device", 2),
     "kernel": Kind("kernel", "{operation} touches {memory}"),
     "stream": Kind("stream", "{first} and {second} are two streams"),

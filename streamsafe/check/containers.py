@@ -96,6 +96,8 @@ class Containers:
                 first = next(iter(v.items.values()))
                 got = self.like(first, ("elem", self.m.uid(v), k), v)
                 return got
+            if v.factory is not None:
+                return self._made_for(v, index, v.factory)
             got = self.m.sym(self.m.vn(("elem", self.m.uid(v), k)), "element")
             return got
         k = self.m.key(index)
@@ -114,6 +116,16 @@ class Containers:
             if v.vn in self.m.loaded:
                 self.m.loaded.add(got.vn)
         return got
+
+    def _made_for(self, m: Map, index: V, factory: V) -> V:
+        """The value that a mapping makes for a key that it does not have."""
+        made = self.m.call_value(factory, [], {}, self.m.at or self.m.frame.module.tree)
+        if isinstance(made, Seq) and not made.items:
+            made.limit = "open"  # others may have filled it
+        elif isinstance(made, Event):
+            made.unknown = True  # or recorded it
+        m.items[self.map_key(m, index)] = made
+        return made
 
     def _row(self, v: Seq, index: V) -> V:
         """One of some rows by an unknown number, the same on one path: the parts of a row belong together."""

@@ -182,7 +182,9 @@ class Objects:
         for c in cls.mro():
             annotation = c.annotation(attr)
             if "Tensor" in annotation:
-                self.m.library.tensor(s)
+                block = self.m.library.tensor(s).block
+                if annotation in ("torch.Tensor", "Tensor"):
+                    block.notes.add("declared")
                 break
             if annotation.endswith("cuda.Stream"):
                 self.m.library.stream(s)

@@ -217,12 +217,13 @@ def _collect(m: Machine, found: Found) -> None:
         for h in m.hazards
         if h.code == "SS301" and h.first is not None and h.first.site is not None
     }
+    filled = {h.second.site[1] for h in m.hazards if h.code == "SS112"}
     second_call = m.second_call_at
     edges: list[_Edge] = []
     for h in sorted(m.hazards, key=lambda h: h.code in _RELEASES):
         h.trail = m.trail
         release = h.code in _RELEASES
-        if release and h.second.site[1] in unordered:
+        if h.second.site[1] in (unordered if release else filled if h.code == "SS113" else ()):
             continue  # one missing wait
         extra: list[str] = []
         if release and m.function_entry and h.second.timeline.origin == "new":

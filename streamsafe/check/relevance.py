@@ -10,6 +10,7 @@ from .state import State
 from .values import Event, Func, Graph, Stream, V, Work
 
 _MAX_CHAIN = 3
+_MAX_SIZE = 60
 _LIBRARIES = ("torch", "numpy", "cupy")
 
 
@@ -67,7 +68,7 @@ class Relevance:
         self.m = state
 
     def matters(self, fn: Function, args: list[V], kwargs: dict[str, V]) -> bool:
-        """Whether a function is worth following: it has to do with streams, or with a pending copy it is given."""
+        """Whether a function is worth following: it has to do with streams, with a pending copy, or with timed work."""
         if fn.strong or fn.size <= 5 or reaches(fn):
             return True
         for v in (*args, *kwargs.values()):
@@ -79,7 +80,7 @@ class Relevance:
                 return True
         if self.m.capture is not None or (not fn.words.isdisjoint(apis.FACTORIES) and fn.size <= 8):
             return True
-        return self._busy() and fn.size <= 60
+        return fn.size <= _MAX_SIZE and (self._busy() or (self.m.timing and "backward" in fn.words))
 
     def _busy(self) -> bool:
         """Whether another stream than the caller's has work."""

@@ -77,7 +77,9 @@ def _defaults(a: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
 def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Frame | None = None) -> None:
     """Call a function as somebody else does of whom nothing is known."""
     frame = Frame(fn.module, fn, params(m, fn, self_), closure)
-    m.roots.extend(v for v in frame.env.values() if isinstance(v, Obj))  # the caller holds what it gives
+    given = [v for v in frame.env.values() if isinstance(v, Obj)]
+    m.roots.extend(given)  # the caller holds what it gives
+    m.library.given_objects = {o.vn for o in given if o is not self_}
     m.last_result = None
     m.frames.append(frame)
     m.began = m.order.began = m.seq

@@ -95,7 +95,7 @@ class Models(Protocol):
         grads: the gradients that there are.
         freed: blocks that were released too early: block, use and place.
         devices_named: by the number of a text "cuda:N": the key of N.
-        parents: of what unknowns are parts.
+        parents: of what unknowns are parts. given_objects: the objects that the caller has given to the entry.
         module_blocks: by the key of a module: its parameters.
     """
 
@@ -104,6 +104,7 @@ class Models(Protocol):
     freed: list[Any]
     devices_named: dict[int, Any]
     parents: dict[int, Sym]
+    given_objects: set[int]
 
     # calls
     def call(self, full: str, args: list[V], kwargs: dict[str, V], n: Any) -> V: ...

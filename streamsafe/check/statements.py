@@ -335,6 +335,8 @@ class Statements:
             items = (items + [self.m.fresh("item") for _ in elts])[: len(elts)]
         elif isinstance(v, Sym) and v.block is not None and "private" in v.block.notes:
             items = [self._piece(v, i) for i in range(len(elts))]
+        elif isinstance(v, Tensor):
+            items = [self.m.library.view(v, (("i", i),)) for i in range(len(elts))]
         else:
             items = [self.m.element(v, Const(i)) for i in range(len(elts))]
         for e, i in zip(elts, items, strict=False):

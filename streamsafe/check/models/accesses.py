@@ -184,6 +184,9 @@ class Accesses(Callers):
             assumed = [
                 "unnamed" if a == "helper" else a for a in assumed
             ]  # nobody can wait for a stream that has no name
+        calls = [access for access in (first, second) if "helper" in access.notes]
+        if len(calls) == 1 and "entered" in calls[0].notes:
+            assumed = ["entered" if a == "helper" else a for a in assumed]
         if first.timeline is host:
             return
         if second.timeline is host and first.kind == "d2h":

@@ -93,7 +93,8 @@ class Callers(State):
     def lent(self, result: V = NONE) -> None:
         """At the end of an entry: memory that it was lent was used on a stream on which it is not recorded.
 
-        An object holds it, and others that the object holds are recorded there.
+        An object holds it, and others that the object holds are recorded there; or what was made of it is, on its own
+        stream, which says nothing.
         """
         siblings = self.siblings
         own, self.own = self.own, []
@@ -144,7 +145,10 @@ class Callers(State):
                 )
                 self.m.hazards.append(h)
         for block, a in self.lent_uses:
-            if (block.owner, a.timeline) in siblings and a.timeline not in block.recorded:
+            meant = (block.owner, a.timeline) in siblings or (
+                (a.site, a.timeline) in self.in_vain and a.kind != "h2d"
+            )
+            if meant and a.timeline not in block.recorded:
                 amb = self.m.ambient["torch"]
                 if not self.order.covers(amb, a) and not self.order.covers(self.order.host, a):
                     h = Hazard(

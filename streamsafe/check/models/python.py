@@ -78,9 +78,15 @@ def deque(lib: Modules, c: Call) -> V:
     return Seq(list(a.items), "list", a.more) if isinstance(a, Seq) else Seq([], "list")
 
 
-@models(FUNCTIONS, "collections.defaultdict collections.OrderedDict")
+@models(FUNCTIONS, "collections.OrderedDict")
 def mapping(lib: Modules, c: Call) -> V:
     return Map({}, lib.m.vn(("dict", len(lib.m.vns))))
+
+
+@models(FUNCTIONS, "collections.defaultdict")
+def default_mapping(lib: Modules, c: Call) -> V:
+    factory = c.first if isinstance(c.first, (Lib, Cls, Func, Partial)) else None
+    return Map({}, lib.m.vn(("dict", len(lib.m.vns))), factory)
 
 
 @models(FUNCTIONS, "itertools.chain itertools.chain.from_iterable")

@@ -83,6 +83,7 @@ class State(GraphRules):
         self.steps: list[tuple[Timeline, int]] = []  # where and when optimizers have changed the parameters
         self.pointers: dict[int, Tensor] = {}  # what data_ptr() gave
         self.parents: dict[int, Sym] = {}  # of what unknowns are parts
+        self.given_objects: set[int] = set()  # objects that the caller has given to the entry
         # arrays of numpy that share memory with what copies fill: block, copy, and the access that reading is
         self.views: list[tuple[Block, Access, Access]] = []
         self.clock_known: dict[int, Known] = {}  # by reading of a clock: what the host knew
@@ -106,6 +107,8 @@ class State(GraphRules):
 
         # objects and streams: something that the object holds is recorded on the stream
         self.siblings: set[tuple[Any, Timeline]] = set()
+        # operations and streams: what they have made is recorded on the stream itself, what they have read is not
+        self.in_vain: set[tuple[Site, Timeline]] = set()
         self.own: list[Block] = []  # what is recorded on the stream that it is allocated on
         # what the caller has given and a stream of the entry copies
         self.copied: list[tuple[Block, Access]] = []
@@ -214,6 +217,9 @@ class State(GraphRules):
         """Whether an unknown is a parameter of the entry, or a part of one."""
         for _ in range(6):
             if v.hint == "param":
+                return True
+            owner, _ = self.m.owners.get(v.vn, (None, ""))
+            if isinstance(owner, Obj) and owner.vn in self.given_objects:
                 return True
             if v.vn not in self.parents:
                 return False
@@ -351,6 +357,10 @@ class State(GraphRules):
     def off_the_callers(self) -> bool:
         """Whether a stream other than the caller's is the current one: what is computed there is the device's work."""
         return self.cur().origin not in ("ambient", "null")
+
+    def made_current_here(self) -> bool:
+        """Whether the function that is run has made a stream of its own the current one: what it calls works there."""
+        return self.off_the_callers() and len(self.m.frames) == self.opened
 
     def part_of_result(self, whole: Sym, part: Sym) -> None:
         """What a call has given is made of what it has made."""

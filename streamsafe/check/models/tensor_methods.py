@@ -146,6 +146,8 @@ def record_stream(lib: Modules, t: Tensor, c: Call) -> V:
         lib.own.append(block)
     if block.owner is not None:
         lib.siblings.add((block.owner, s))
+    if block.fresh and block.alloc is s and s.origin not in ("ambient", "null"):
+        lib.in_vain.add((block.home, s))
     if s.origin == "sym":
         block.kept = True
     return NONE

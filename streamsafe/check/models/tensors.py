@@ -300,11 +300,7 @@ class Tensors(Timing):
         ):
             if self.used_as_number(node):
                 return self.m.sym(self.m.vn(key), "<number>", "index")
-            if (
-                self.off_the_callers()
-                and len(self.m.frames) == self.opened
-                and not isinstance(node.op, NUMBER_OPERATORS)
-            ):
+            if self.made_current_here() and not isinstance(node.op, NUMBER_OPERATORS):
                 return self.compute(
                     [self.tensor(v) if isinstance(v, Sym) else v for v in (a, b)], node, "arithmetic"
                 )

@@ -135,7 +135,7 @@ class Unknown(Containers):
                 node,
                 lib,
                 strong=cuda,
-                notes=frozenset({kind}),
+                notes=frozenset({kind, "entered"} if self.made_current_here() else {kind}),
             )
         else:
             at, seq = None, None

@@ -52,11 +52,13 @@ ALWAYS_TENSORS = frozenset(
 """Methods that only tensors have."""
 OFTEN_OTHERS = frozenset("add all any index sort type float half eval where".split())
 """Methods of tensors that other things have as well."""
+CHANGING = frozenset("add sort".split())
+"""Of those: what gives None where it is no method of a tensor."""
 OF_ITSELF = frozenset("exp log log2 log10 sqrt rsqrt sin cos tan tanh sigmoid relu floor ceil square".split())
 """Methods of tensors that are given nothing: what is given something is a method of another thing."""
 
 HOST_METHODS = frozenset(
-    """named_buffers named_modules named_children modules children state_dict get_submodule get_parameter eval
+    """named_buffers named_modules named_children modules children state_dict get_submodule get_parameter eval no_sync
     train""".split()
 )
 """Methods of modules that do nothing with data: they list what there is, or set a mode."""
@@ -283,8 +285,11 @@ def moved(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
 def tensor(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     """Something that only tensors have, or what a tensor is asked for."""
     name = c.name
+    gives = name in CHANGING and c.node is not lib.m.dropped
     waits = name in apis.BLOCKING_METHODS and r.hint not in ("host", "getter")
-    evident = waits or lib.tensorish(r) or (name in apis.ARITHMETIC_METHODS and name not in OFTEN_OTHERS)
+    evident = (
+        waits or gives or lib.tensorish(r) or (name in apis.ARITHMETIC_METHODS and name not in OFTEN_OTHERS)
+    )
     if name in OF_ITSELF and c.args:
         return None
     if name in ALWAYS_TENSORS or (name in apis.TENSOR_METHODS and evident):
