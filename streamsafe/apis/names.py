@@ -500,6 +500,14 @@ METADATA_METHODS = named(torch.METADATA, "torch.Tensor")
 OTHER_TENSOR_METHODS = frozenset((*torch.COMPUTING.split(), "allclose", "argwhere"))
 """More of them, that other objects may have as well."""
 
+MATRIX_PRODUCTS = frozenset(
+    """matmul mm bmm mv dot vdot tensordot einsum addmm addbmm baddbmm addmv addr chain_matmul multi_dot matrix_power
+    kron linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
+    scaled_dot_product_attention fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn convolve
+    correlate svd eig eigh qr cholesky inv pinv solve lstsq det slogdet""".split()
+)
+"""Functions whose work grows faster than what they are given: products of matrices, convolutions and their like."""
+
 HOST_RANDOM = frozenset(python.RANDOM.split())
 """Functions of ``random`` and ``numpy.random`` that draw."""
 

@@ -79,6 +79,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "capture": Kind("methods", "nobody captures the graph again before it is replayed"),
     "release": Kind("release", "nothing else keeps {memory}"),
     "given": Kind("release", "nothing but this name keeps {memory}"),
+    "tail": Kind("tail", "what is launched after the host's last wait takes time", 2),
     "optimizer": Kind("flag", "the optimizer is not capturable"),
     "intended": Kind("intended", "the wait is meant for {first}"),
 }

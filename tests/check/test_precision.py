@@ -33,6 +33,31 @@ def good_not_named(x, table, slots):
     table[0].index_copy_(0, slots, y)
     return y.tolist()
 """,
+    "a copy from another device runs on a stream of that device": """
+class GoodStreamOfTheTarget:
+    def __init__(self, second):
+        self.second = second
+        self.stream = torch.cuda.Stream(second)
+
+    def move(self, x):
+        h = x.cuda() * 2
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            h = h.to(self.second, non_blocking=True)
+        return h, torch.zeros(8, device="cuda")
+
+class BadStreamOfTheSource:
+    def __init__(self, second):
+        self.second = second
+        self.stream = torch.cuda.Stream()
+
+    def move(self, x):
+        h = x.cuda() * 2
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            h = h.to(self.second, non_blocking=True)  # expect: SS201
+        return h, torch.zeros(8, device="cuda")
+""",
     "blocks of two streams are in two pools": """
 def place(stream):
     return torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext()

@@ -127,7 +127,7 @@ class Copies(Tensors):
     def peer_copy(self, s: Tensor, dest: Tensor, node: Node, lib: str) -> None:
         """A copy between two devices, on the source's current stream; the streams of both wait for each other."""
         cur = self.cur(lib)
-        t = cur if cur.device in (None, s.block.device) else self.m.ambient[lib]
+        t = cur if cur.device in (None, s.block.device) else s.block.alloc or self.m.ambient[lib]
         for other in {cur, self.m.ambient[lib]} - {t}:
             self.order.learn(t, self.order.snapshot(other))
         self.launch([s], [dest], "copy_", node, lib, t=t)

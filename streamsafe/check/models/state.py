@@ -80,6 +80,7 @@ class State(GraphRules):
         self.defaults: list[Stream] = []  # what default_stream() gave
         # the streams that have waited for nothing but the default stream: where
         self.only_default: dict[Timeline, tuple[Site, int]] = {}
+        self.called_models: list[int] = []  # when something like a model was called
         self.steps: list[tuple[Timeline, int]] = []  # where and when optimizers have changed the parameters
         self.pointers: dict[int, Tensor] = {}  # what data_ptr() gave
         self.parents: dict[int, Sym] = {}  # of what unknowns are parts

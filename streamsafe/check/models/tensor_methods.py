@@ -253,6 +253,8 @@ def to_the_device(lib: Modules, t: Tensor, where: set[str], non_blocking: bool, 
         lib.d2h(t, dest, True, n, kind)
         return dest
     if on_device:
+        if isinstance(device, (Const, Sym)) and lib.cur(kind).device == lib.device_key(device):
+            return on_its_device(lib, t, device, n)
         if where & {"cuda", "cuda?"}:
             return other_device(lib, t, device, n) or t
         return lib.compute([t], n, "to", kind, notes=frozenset({"copied"}))  # it may be there already
@@ -278,6 +280,11 @@ def other_device(lib: Modules, t: Tensor, device: V | None, n: Node) -> Tensor |
     plain = isinstance(device, Const) and device.value in (None, "cuda")
     if not isinstance(device, (Const, Sym)) or plain or t.block.device in (None, lib.device_key(device)):
         return None
+    return on_its_device(lib, t, device, n)
+
+
+def on_its_device(lib: Modules, t: Tensor, device: Const | Sym, n: Node) -> Tensor:
+    """A copy on the device of the current stream: from another one on its stream, and on the same one there is none."""
     out = lib.new(n, "cuda", t.block.lib, "to", write=False)
     out.block.device = lib.device_key(device)
     lib.peer_copy(t, out, n, t.block.lib)

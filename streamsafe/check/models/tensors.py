@@ -269,7 +269,8 @@ class Tensors(Timing):
         if isinstance(node.op, ast.Mod) and isinstance(a, Const) and isinstance(a.value, str):
             self.host_value(b, node, "formatting")
         if self.tensorish(a) or self.tensorish(b):
-            return self.compute([a, b], node, "arithmetic")
+            product = isinstance(node.op, ast.MatMult)
+            return self.compute([a, b], node, "matmul" if product else "arithmetic")
         if isinstance(node.op, ast.Add) and isinstance(a, Seq) and isinstance(b, Seq):
             return Seq([*a.items, *b.items], a.kind, a.more or b.more)
         s, n = (a, b) if isinstance(a, Seq) else (b, a)

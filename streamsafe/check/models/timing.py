@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from streamsafe.apis import names as apis
+
 from ..assumptions import counted
 from ..program import NOTHING, Access, Block, Hazard, Launch
 from ..values import (
@@ -19,6 +21,16 @@ PLACES = frozenset(("place", "loaded", "target"))
 """What may have to be assumed of memory."""
 
 
+def takes_time(launch: Launch) -> bool:
+    """Whether a launch is a product of matrices, or a call of more than one operation: a model, a pass, a step."""
+    return (
+        launch.op in apis.MATRIX_PRODUCTS
+        or launch.op == "replay"
+        or (launch.op.endswith("()") and launch.op != "zero_grad()")
+        or not {*launch.assumed} <= PLACES  # a call that is assumed to work
+    )
+
+
 class Timing(Accesses):
     """Clocks of the host and events with timing."""
 
@@ -29,14 +41,24 @@ class Timing(Accesses):
         if pending is None or self.not_on_cuda():
             return seconds
         notes = frozenset(pending.assumed)
+        tail = ("tail",) if self.is_tail(begin, end) else ()
         self.m.measured[seconds] = Hazard(
             "SS311",
             Access(pending.timeline, pending.at, True, None, pending.site, pending.op, notes=notes),
             Access(self.order.host, 0, False, None, end.site, "clock"),
             Block("cuda", pending.memory) if notes else None,
-            pending.assumed,
+            (*pending.assumed, *tail),
         )
         return seconds
+
+    def is_tail(self, begin: Clock, end: Clock) -> bool:
+        """Whether the host has waited for work between two readings, and nothing that takes time came later."""
+        known = self.clock_known.get(end.seq, NOTHING)
+        launches = [x for x in self.m.launches if begin.seq < x.seq < end.seq]
+        waited = max((x.seq for x in launches if known.get(x.timeline, 0) >= x.at), default=0)
+        if not waited or any(waited < seq < end.seq for seq in self.called_models):
+            return False
+        return not any(takes_time(x) for x in launches if known.get(x.timeline, 0) < x.at)
 
     def surest_pending(self, begin: Clock, end: Clock) -> Launch | None:
         """The last launch between two readings where nothing has waited for it, or a surer one before it.

@@ -82,6 +82,8 @@ class Unknown(Containers):
         """A call whose code is not followed: it reads its arguments on the current stream and gives something new."""
         values = [*args, *kwargs.values()]
         m = self.m
+        if kind == "model":
+            self.called_models.append(self.tick())
         given: list[V] = [
             v
             for v in values
