@@ -471,7 +471,10 @@ VIEW_ATTRIBUTES = frozenset("data T mT H mH real imag base flat".split())
 
 VIEW_METHODS = named(torch.VIEWS, "torch.Tensor")
 
-VIEW_FUNCTIONS = named(torch.VIEWS, "torch") | named(cupy.EXCHANGE, "torch", edge="*")
+VIEW_FUNCTIONS = named(torch.VIEWS, "torch")
+
+HANDSHAKES = named(cupy.EXCHANGE, "torch", edge="*")
+"""They make the current stream wait for that of the library whose memory they view."""
 
 
 PIECE_METHODS = named(torch.VIEWS, "torch.Tensor", result=PIECES)

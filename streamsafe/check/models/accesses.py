@@ -387,8 +387,8 @@ class Accesses(Callers):
             ):
                 self.host(t, False, op, node)
             else:
-                self.launch([t], [], op, node, t.block.lib)
-                self.sync_host(self.cur(t.block.lib), node, op)
+                self.launch([t], [], op, node, t.lib)
+                self.sync_host(self.cur(t.lib), node, op)
 
     def returned(self, v: V, node: Node) -> None:
         """An entry gives its caller a tensor of a stream of its own, who uses it on the current stream.
@@ -477,7 +477,7 @@ class Accesses(Callers):
                     [],
                     "use by the consumer",
                     node,
-                    t.block.lib,
+                    t.lib,
                     strong=False,
                     notes=frozenset({"consumer"}),
                 )

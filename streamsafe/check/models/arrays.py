@@ -31,7 +31,7 @@ def cupy_function(lib: Modules, c: Call) -> V:
         lib.order.learn(lib.cur("cupy"), lib.order.snapshot(lib.cur("torch")))
         for known in lib.exchanges:
             lib.order.learn(lib.cur("cupy"), known)
-        return c.args[0]
+        return as_array(c.args[0])
     if last in apis.ARRAY_TYPES:
         return m.fresh(last, "host")
     if last in apis.ARRAY_VIEW_FUNCTIONS and c.args and lib.tensorish(c.args[0]):
@@ -57,13 +57,18 @@ def cupy_function(lib: Modules, c: Call) -> V:
     return out
 
 
+def as_array(v: V) -> V:
+    """What CuPy sees of a tensor: its memory."""
+    return v.viewed_by("cupy") if isinstance(v, Tensor) and not v.numpy else v
+
+
 def cupy_array(lib: Modules, c: Call) -> V | None:
     """An array of something: of an array on the device, of pinned memory, or of the host's."""
     n, last, src = c.node, c.last, lib.tensors_in(c.args[0])
     if src and src[0].block.lib != "cupy" and src[0].block.place not in HOSTS:
         src[0].block.shared = lib.tick()  # with no exchange of streams
     if src and src[0].block.place == "cuda":
-        return src[0] if last != "array" else lib.compute(c.args, n, last, "cupy")
+        return as_array(src[0]) if last != "array" else lib.compute(c.args, n, last, "cupy")
     if src and src[0].block.place == "pinned":
         t = lib.new(n, "cuda", "cupy", last, write=False)
         blocking = lib.option(c.kwargs.get("blocking"))

@@ -373,7 +373,7 @@ class Copies(Tensors):
             masks = [p[1] for p in part if p[0] == "m"]
             dest = t if masks else self.view(t, part)
             if masks and t.part is None:
-                dest = Tensor(t.block, (("i", ("mask", masks[0].block.uid)),), t.numpy)
+                dest = t.of((("i", ("mask", masks[0].block.uid)),))
             self.copy(dest, v, False, s, masks)
             return
         if isinstance(owner, Sym):

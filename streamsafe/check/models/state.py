@@ -210,7 +210,7 @@ class State(GraphRules):
     def lib_of(self, values: Sequence[V]) -> str:
         """Whose arrays these are; where nothing is known, CuPy's in a file that imports CuPy and not torch."""
         tensors = [t for v in values for t in self.tensors_in(v)]
-        if any(t.block.lib == "cupy" for t in tensors):
+        if any(t.lib == "cupy" for t in tensors):
             return "cupy"
         return "torch" if tensors or not self.m.frames else self.m.frame.module.arrays
 

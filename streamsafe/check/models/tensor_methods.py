@@ -54,8 +54,8 @@ def tensor_method(lib: Modules, t: Tensor, c: Call) -> V:
     if got is not None:
         return got
     if name in apis.BLOCKING_METHODS and not is_host(t):
-        out = lib.compute([t, *c.args], n, name, t.block.lib)
-        lib.sync_host(lib.cur(t.block.lib), n, f"{name}()")
+        out = lib.compute([t, *c.args], n, name, t.lib)
+        lib.sync_host(lib.cur(t.lib), n, f"{name}()")
         return out
     if name in apis.VIEW_METHODS and name not in RESHAPES:
         return view_method(lib, t, c)
@@ -63,11 +63,11 @@ def tensor_method(lib: Modules, t: Tensor, c: Call) -> V:
         return in_place(lib, t, c)
     if name in MODULE_METHODS and name not in apis.TENSOR_METHODS:
         return t  # it is a module
-    if t.block.lib == "torch" and not is_host(t) and name in apis.GENERATING_METHODS:
+    if t.lib == "torch" and not is_host(t) and name in apis.GENERATING_METHODS:
         return lib.unmodelled(name, t, c.args, c.kwargs, n)
-    if t.block.lib == "torch" and not t.numpy and not of_tensors(name):
+    if t.lib == "torch" and not t.numpy and not of_tensors(name):
         return method_of_more(lib, t, c)
-    return lib.compute([t, *operands(lib, c)], n, name, t.block.lib)
+    return lib.compute([t, *operands(lib, c)], n, name, t.lib)
 
 
 def method_of_more(lib: Modules, t: Tensor, c: Call) -> V:
@@ -75,7 +75,7 @@ def method_of_more(lib: Modules, t: Tensor, c: Call) -> V:
     if c.name.startswith(GETTERS) or c.name.endswith(GETTER_ENDS):
         number = ("asked", t.block.uid, c.name, *(lib.m.key(v) for v in c.values()))
         return lib.m.sym(lib.m.vn(number), f"{c.name}()", "getter")
-    return lib.compute([t, *operands(lib, c)], c.node, c.name, t.block.lib, notes=frozenset({"model"}))
+    return lib.compute([t, *operands(lib, c)], c.node, c.name, t.lib, notes=frozenset({"model"}))
 
 
 def of_tensors(name: str) -> bool:
@@ -98,8 +98,8 @@ def view_method(lib: Modules, t: Tensor, c: Call) -> V:
 
 def in_place(lib: Modules, t: Tensor, c: Call) -> V:
     if c.name in ("zero_", "fill_"):
-        return lib.compute([*c.args], c.node, c.name, t.block.lib, write=[t], fresh=False)
-    return lib.compute([t, *operands(lib, c)], c.node, c.name, t.block.lib, write=[t], fresh=False)
+        return lib.compute([*c.args], c.node, c.name, t.lib, write=[t], fresh=False)
+    return lib.compute([t, *operands(lib, c)], c.node, c.name, t.lib, write=[t], fresh=False)
 
 
 # ---------------------------------------------------------------------- what touches nothing
@@ -156,7 +156,7 @@ def record_stream(lib: Modules, t: Tensor, c: Call) -> V:
 @models(TENSOR_METHODS, "reset_parameters")
 def initialized(lib: Modules, t: Tensor, c: Call) -> V:
     """It is a module, whose parameters are drawn where they lie."""
-    lib.compute([], c.node, c.name, t.block.lib, write=[t], fresh=False)
+    lib.compute([], c.node, c.name, t.lib, write=[t], fresh=False)
     return NONE
 
 
@@ -190,7 +190,7 @@ def to_the_host(lib: Modules, t: Tensor, non_blocking: bool, c: Call) -> V:
     if is_host(t):
         return t
     dest = Tensor(Block("pinned" if non_blocking else "pageable", ""), None)
-    lib.d2h(t, dest, non_blocking, c.node, t.block.lib, made=True)
+    lib.d2h(t, dest, non_blocking, c.node, t.lib, made=True)
     return dest
 
 
@@ -218,7 +218,7 @@ def to(lib: Modules, t: Tensor, c: Call) -> V:
     if non_blocking and "dtype" not in where:
         lib.advise(t, c.node, "to")
     if where <= {"dtype"}:
-        return lib.of_type(lib.compute([t], c.node, "to", t.block.lib), c.given("dtype", 0))
+        return lib.of_type(lib.compute([t], c.node, "to", t.lib), c.given("dtype", 0))
     if is_host(t):
         return upload(lib, t, non_blocking, c)
     return to_the_device(lib, t, where, non_blocking, c)
@@ -226,7 +226,7 @@ def to(lib: Modules, t: Tensor, c: Call) -> V:
 
 def upload(lib: Modules, t: Tensor, non_blocking: bool, c: Call) -> V:
     """TM-02, TM-03: from the host; only from pinned memory, and if asked, the host goes on."""
-    n, kind = c.node, t.block.lib
+    n, kind = c.node, t.lib
     if t.block.place == "pinned" and non_blocking:
         out = lib.new(n, "cuda", kind, "to", write=False)
         lib.launch([t], [out], "to", n, kind, "h2d")
@@ -246,7 +246,7 @@ def upload(lib: Modules, t: Tensor, non_blocking: bool, c: Call) -> V:
 
 def to_the_device(lib: Modules, t: Tensor, where: set[str], non_blocking: bool, c: Call) -> V:
     """Of what is on a device, or where nobody knows."""
-    n, kind, device = c.node, t.block.lib, c.given("device", 0)
+    n, kind, device = c.node, t.lib, c.given("device", 0)
     on_device = t.block.place == "cuda"
     if c.name == "to" and on_device and non_blocking and lib.back_again(device):
         dest = Tensor(Block("unknown", ""), None)
@@ -285,9 +285,9 @@ def other_device(lib: Modules, t: Tensor, device: V | None, n: Node) -> Tensor |
 
 def on_its_device(lib: Modules, t: Tensor, device: Const | Sym, n: Node) -> Tensor:
     """A copy on the device of the current stream: from another one on its stream, and on the same one there is none."""
-    out = lib.new(n, "cuda", t.block.lib, "to", write=False)
+    out = lib.new(n, "cuda", t.lib, "to", write=False)
     out.block.device = lib.device_key(device)
-    lib.peer_copy(t, out, n, t.block.lib)
+    lib.peer_copy(t, out, n, t.lib)
     return out
 
 
@@ -302,12 +302,12 @@ def pin_memory(lib: Modules, t: Tensor, c: Call) -> V:
 
 @models(TENSOR_METHODS, "get")
 def get(lib: Modules, t: Tensor, c: Call) -> V | None:
-    return lib.to_host([t, *c.args], c.kwargs, c.node) if t.block.lib == "cupy" else None
+    return lib.to_host([t, *c.args], c.kwargs, c.node) if t.lib == "cupy" else None
 
 
 @models(TENSOR_METHODS, "set")
 def set_array(lib: Modules, t: Tensor, c: Call) -> V | None:
-    if t.block.lib != "cupy":
+    if t.lib != "cupy":
         return None
     src = lib.tensors_in(c.args[0]) if c.args else []
     current = lib.m.current["cupy"]
@@ -343,23 +343,23 @@ def resize(lib: Modules, t: Tensor, c: Call) -> V:
 
 @models(TENSOR_METHODS, apis.ARRAY_WRITING_METHODS & frozenset("fill sort partition put itemset".split()))
 def written(lib: Modules, t: Tensor, c: Call) -> V | None:
-    if not (t.numpy or t.block.lib == "cupy"):
+    if not (t.numpy or t.lib == "cupy"):
         return None
-    return lib.compute([*c.args], c.node, c.name, t.block.lib, write=[t], fresh=False)
+    return lib.compute([*c.args], c.node, c.name, t.lib, write=[t], fresh=False)
 
 
 @models(TENSOR_METHODS, "new_empty new_zeros new_ones new_full new_tensor")
 def new(lib: Modules, t: Tensor, c: Call) -> V:
     if is_host(t):
         return Tensor(Block("pageable", ""))
-    return lib.made_by(c.name, c.node, c.name != "new_empty", t.block.lib)
+    return lib.made_by(c.name, c.node, c.name != "new_empty", t.lib)
 
 
 @models(TENSOR_METHODS, "astype copy clone")
 def copied(lib: Modules, t: Tensor, c: Call) -> V | None:
-    if c.name != "clone" and t.block.lib != "cupy":
+    if c.name != "clone" and t.lib != "cupy":
         return None
-    return lib.compute([t], c.node, c.name, t.block.lib)
+    return lib.compute([t], c.node, c.name, t.lib)
 
 
 @models(TENSOR_METHODS, "wait")

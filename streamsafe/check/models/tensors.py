@@ -138,14 +138,10 @@ class Tensors(Timing):
     def view_(self, t: Tensor, part: Part) -> Tensor:
         if any(p == ("s", None, None) or p == ("i", Ellipsis) or p == ("i", None) for p in part):
             if all(p in (("s", None, None), ("i", Ellipsis), ("i", None)) for p in part):
-                return Tensor(t.block, t.part, t.numpy)
+                return t.of(t.part)
         if t.part is None:
-            return Tensor(t.block, part, t.numpy)
-        return (
-            Tensor(t.block, t.part, t.numpy)
-            if t.part == part
-            else Tensor(t.block, (*t.part, ("sub",), *part), t.numpy)
-        )
+            return t.of(part)
+        return t.of(t.part if t.part == part else (*t.part, ("sub",), *part))
 
     def linear(self, v: V) -> tuple[dict[Any, int], int]:
         """A number as a sum of unknowns and a constant."""
@@ -207,7 +203,7 @@ class Tensors(Timing):
             if isinstance(out, Tensor) and t.block.uid in self.vn_of:
                 self.vn_of[out.block.uid] = self.vn_of[t.block.uid]  # it lies where that lies
             if device and any(m.mask and m.block.place not in HOSTS for m in masks):
-                self.sync_host(self.cur(t.block.lib), n, "indexing by a mask")  # GM-mask_index
+                self.sync_host(self.cur(t.lib), n, "indexing by a mask")  # GM-mask_index
             elif (
                 t.block.place == "cuda"
                 and self.m.capture is not None

@@ -225,11 +225,11 @@ def from_host(lib: Modules, c: Call) -> V:
             if s.numpy or s.block.place in HOSTS:
                 lib.host(s, False, c.last, c.node)
             elif s.block.place == "cuda":
-                return s
+                return s.viewed_by("torch")  # CI-07: with no exchange of streams
         t = lib.made_by(c.last, c.node)
         lib.sync_quiet()
         return t
-    return Tensor(src[0].block, src[0].part) if src else Tensor(Block("pageable", ""), None)
+    return src[0].viewed_by("torch") if src else Tensor(Block("pageable", ""), None)
 
 
 @models(TORCH_FUNCTIONS, "load")
@@ -317,7 +317,20 @@ def view(lib: Modules, c: Call) -> V | None:
     t = lib.tensor(c.args[0])
     if c.last not in apis.PIECE_METHODS:
         return t
-    return Seq([Tensor(t.block, (("i", i),)) for i in range(2)], "tuple", True)
+    return Seq([t.of((("i", i),)) for i in range(2)], "tuple", True)
+
+
+@models(TORCH_FUNCTIONS, apis.HANDSHAKES)
+def from_dlpack(lib: Modules, c: Call) -> V | None:
+    """CI-04: the current stream waits for that of the library that gives the memory."""
+    given = lib.tensors_in(c.first) if c.first is not None else []
+    if not given:
+        return None
+    if given[0].lib != "torch":
+        lib.order.learn(lib.cur(), lib.order.snapshot(lib.cur(given[0].lib)))
+    for known in lib.exchanges:
+        lib.order.learn(lib.cur(), known)
+    return given[0].viewed_by("torch")
 
 
 @models(TORCH_FUNCTIONS, "_foreach_copy_")
