@@ -38,9 +38,10 @@ class Timeline(clocks.Timeline):
         lib: whose stream it is. blocking: whether it and the default stream wait for each other.
         group, place: of an element: of which list, and which round modulo what.
         members: the streams of that list, of which it is one.
+        external: it was made elsewhere: it may be a blocking one.
     """
 
-    __slots__ = ("blocking", "born", "group", "lib", "members", "origin", "place", "site")
+    __slots__ = ("blocking", "born", "external", "group", "lib", "members", "origin", "place", "site")
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class Timeline(clocks.Timeline):
         self.place: Any = None
         self.members: frozenset[Timeline] = frozenset()
         self.born = 0
+        self.external = False
 
     @property
     def uid(self) -> int:
@@ -367,13 +369,15 @@ class Program:
     def snapshot(self, stream: Timeline, site: Site = None) -> Reach:
         """What is done when all that was given to a stream is done; ``site``: an event is recorded for that.
 
-        The legacy default stream is done only when the blocking streams are (TS-28, CS-09).
+        The legacy default stream is done only when the blocking streams are (TS-28, CS-09), and those that may be.
         """
         if stream.kind == "legacy":
             self._barrier(stream)
             stream.launch(self.host)
         _, count, clock = stream.snapshot()
         done = dict(clock)
+        if stream.origin in ("ambient", "null"):  # a caller's current stream is most often the default one
+            done |= {each.id: tick for each, tick in self.ticks.items() if each.external}
         if stream in self.ticks:
             done[stream.id] = count
         made_here = stream.origin in ("new", "comm", "host") and stream.born > self.began

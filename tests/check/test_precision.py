@@ -20,6 +20,27 @@ from torch import nn
 """
 
 CASES = {
+    "the default stream waits for a stream made elsewhere, which may be a blocking one": """
+def to_host(side):
+    with torch.cuda.stream(side):
+        host = torch.empty(64, pin_memory=True)
+        host.copy_(torch.ones(64, device="cuda"), non_blocking=True)
+    return host
+
+def good(handle):
+    host = to_host(torch.cuda.ExternalStream(handle))
+    torch.cuda.default_stream().synchronize()
+    return host.tolist()
+
+def bad_no_wait(handle):
+    host = to_host(torch.cuda.ExternalStream(handle))
+    return host.tolist()  # expect: SS301
+
+def bad_stream_of_torch():
+    host = to_host(torch.cuda.Stream())
+    torch.cuda.default_stream().synchronize()
+    return host.tolist()  # expect: SS301
+""",
     "a device that nobody names is not taken for the host": """
 def fetch(x, device):
     return x.to(device, non_blocking=True)

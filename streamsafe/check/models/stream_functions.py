@@ -86,7 +86,9 @@ def external_stream(lib: Modules, c: Call) -> V:
     if isinstance(v, Bound) and isinstance(v.receiver, Stream):
         return Stream(v.receiver.timeline)
     t = lib.timelines.get(v.vn) if isinstance(v, Sym) else None
-    t = t or Timeline("an external stream", "sym", lib.m.site(c.node))
+    if t is None:
+        t = Timeline("an external stream", "sym", lib.m.site(c.node))
+        t.external = True
     while isinstance(v, Sym):
         lib.timelines[v.vn] = t
         v = lib.numbers.get(v.vn)
