@@ -211,7 +211,6 @@ def _collect(m: Machine, found: Found) -> None:
         for h in m.hazards
         if h.code < "SS113" and h.first is not None and h.first.site is not None
     }
-    unordered |= {h.second.site[1] for h in m.hazards if h.code < "SS113"}
     unordered |= {
         h.first.site[1]
         for h in m.hazards

@@ -107,7 +107,9 @@ def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Fram
         m.library.given_out(result)
     if m.captured:
         m.lost(fn.node, frame)
+    m.given_back = m.library.blocks_in(result) if result is not None else set()
     m.left(fn.node)
+    m.given_back = set()
     m.library.views_kept()
     m.frames.append(frame)
     m.library.go_on(fn.node)

@@ -249,6 +249,7 @@ class State:
         self.dropped: ast.AST | None = None
         self.left_at: ast.AST | None = None
         self.last_result: V | None = None
+        self.given_back: set[int] = set()  # blocks that the entry which ends gives its caller, who keeps them
 
         self.hazards: list[Hazard] = []
         self.launches: list[Launch] = []

@@ -199,6 +199,28 @@ def joined_stream(place: Place) -> tuple[str, Codemod] | None:
     return None
 
 
+NO_TENSOR = (cst.Tuple, cst.List, cst.Dict, cst.Set, cst.BaseComp, cst.Await, cst.Yield)
+
+
+def _bound_before(place: Place, line: Line, name: cst.Name) -> bool:
+    """Whether a local name certainly holds something before a statement: there is a tensor to fill."""
+    scope = place.tree.scope(line)
+    parameters = scope.params if isinstance(scope, cst.FunctionDef) else cst.Parameters()
+    if any(
+        isinstance(each, cst.Param) and each.name.value == name.value for each in place.tree.walk(parameters)
+    ):
+        return True
+    for each in place.tree.outward(line):
+        if each is scope:
+            return False
+        if isinstance(each, (cst.SimpleStatementLine, cst.BaseCompoundStatement)):
+            block = place.tree.siblings(each)
+            before = block[: block.index(each)] if each in block else ()
+            if any(isinstance(s, cst.SimpleStatementLine) and name.value in stored(s) for s in before):
+                return True
+    return False
+
+
 def filled_input(place: Place) -> tuple[str, Codemod] | None:
     """SS403: the captured tensor is filled, not replaced."""
     line = place.line
@@ -208,9 +230,9 @@ def filled_input(place: Place) -> tuple[str, Codemod] | None:
     if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
         return None
     target, value = statement.targets[0].target, statement.value
-    if not isinstance(target, SIMPLE) or isinstance(value, (cst.Tuple, cst.Await, cst.Yield)):
+    if not isinstance(target, SIMPLE) or isinstance(value, NO_TENSOR):
         return None
-    if "\n" in place.code(value):
+    if "\n" in place.code(value) or (isinstance(target, cst.Name) and not _bound_before(place, line, target)):
         return None
     name = place.code(target)
 

@@ -281,7 +281,7 @@ class Accesses(Callers):
                 continue
             if any(r is not block.alloc and self.order.covers(r, a) for r in block.recorded):
                 continue  # the streams it is recorded on keep it until what they wait for is done (TL-03)
-            if a.kind == "collective":
+            if a.kind == "collective" or (block.uid in self.m.given_back and "consumer" not in a.notes):
                 continue
             if self.order.covers(block.alloc, a) or self.order.covers(self.order.host, a):
                 continue

@@ -71,6 +71,7 @@ class Path(Protocol):
     escaped: list[V]
     among_others: dict[int, list[Event]]
     last_result: V | None
+    given_back: set[int]
     dropped: Node | None
     expecting: int
     trail: Any
