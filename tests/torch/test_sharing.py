@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from multiprocessing import get_context
 from typing import Any
@@ -34,3 +35,15 @@ def test_a_queue_refuses_device_tensors(torch: Any, what: str) -> None:
     queue.put({"count": 3})
     assert queue.get(timeout=60) is not None
     assert queue.get(timeout=60) == {"count": 3}
+
+
+def test_a_pipe_refuses_device_tensors(torch: Any) -> None:
+    if "simulated" not in torch.cuda.get_device_name():
+        pytest.skip("a GPU shares its memory")
+    importlib.import_module("torch.multiprocessing")
+    here, there = get_context("spawn").Pipe()
+    with here, there:
+        with pytest.raises(NotImplementedError, match=r"send a copy on the host \(`tensor.cpu\(\)`\)"):
+            here.send(torch.ones(4, device="cuda"))
+        here.send(torch.ones(4))
+        assert there.recv().sum() == 4

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -103,6 +104,57 @@ def test_statistics_count_as_the_caching_allocator_does(torch: Any) -> None:
     assert after["allocation.all.current"] == before["allocation.all.current"]
     assert after["active_bytes.all.current"] == before["active_bytes.all.current"]
     assert "Allocated memory" in torch.cuda.memory_summary()
+
+
+def test_statistics_of_pinned_memory(torch: Any) -> None:
+    size = 40 << 20  # a block of 64 MiB: no other test leaves one behind
+    before = torch.cuda.host_memory_stats()
+    held = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    now = torch.cuda.host_memory_stats()
+    del held
+    after = torch.cuda.host_memory_stats()
+    counted = [
+        tuple(stats[name + ".current"] - before[name + ".current"] for stats in (now, after))
+        for name in ("active_requests", "active_bytes", "allocations", "allocated_bytes")
+    ]
+    assert counted == [(1, 0), (64 << 20, 0), (1, 1), (64 << 20, 64 << 20)]
+    assert now["num_host_alloc"] == before["num_host_alloc"] + 1 and now["host_alloc_time.count"] >= 0
+    torch.cuda.reset_peak_host_memory_stats()
+    again = torch.cuda.host_memory_stats()
+    assert again["active_bytes.peak"] == again["active_bytes.current"]
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_an_empty_graph_warns(torch: Any, empty: bool) -> None:
+    value, graph = torch.ones(2, device=D), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with torch.cuda.graph(graph):
+            if not empty:
+                value.add_(1)
+    assert ["The CUDA Graph is empty" in str(each.message) for each in caught] == [True] * empty
+
+
+TYPES_FIRST = """
+from streamsafe.simulate import torch as simulate
+simulate.install()
+import torch
+made = {made}
+assert made.is_cuda if isinstance(made, torch.Tensor) else made.device.type == "cuda", made
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "torch.cuda.FloatTensor([1])",
+        "torch.ones(2).type(torch.cuda.HalfTensor)",
+        "torch.UntypedStorage(4, device='cuda')",
+    ],
+)
+def test_a_type_makes_device_memory_as_the_first_call_of_cuda(torch: Any, made: str) -> None:
+    subprocess.run([sys.executable, "-c", TYPES_FIRST.format(made=made)], check=True)
 
 
 def test_snapshots_and_history(torch: Any) -> None:

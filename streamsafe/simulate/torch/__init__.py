@@ -19,7 +19,7 @@ from streamsafe.simulate.torch import nvml, sharing, triton
 from streamsafe.simulate.torch.device import Device
 from streamsafe.simulate.torch.limits import NotSimulated
 from streamsafe.simulate.torch.memory import reserved
-from streamsafe.simulate.torch.names import complete
+from streamsafe.simulate.torch.names import complete, complete_types
 from streamsafe.toolchain.imports import after_import
 from streamsafe.toolchain.torch import SIMULATED_DEVICE, BuildError, build
 from streamsafe.toolchain.torch_installed import NEWEST, OLDEST, TorchUnavailable, installed
@@ -91,7 +91,12 @@ def install(devices: int | Hardware = 1) -> Device:
     except BuildError as error:
         raise SimulationUnavailable(str(error)) from error
     device.set_device_count(hardware.devices)
-    for name, finish in (("torch._C", complete), ("torch.cuda", _count_devices), ("triton", triton.adapt)):
+    for name, finish in (
+        ("torch._C", complete),
+        ("torch", complete_types),
+        ("torch.cuda", _count_devices),
+        ("triton", triton.adapt),
+    ):
         after_import(name, partial(_finish, finish, device), first=True)
     after_import("torch.multiprocessing.reductions", sharing.adapt, first=True)
     os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton asks for it at each kernel's definition

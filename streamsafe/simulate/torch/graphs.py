@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import warnings
 from typing import Any
 
 from streamsafe.simulate.torch.device import Device
 from streamsafe.simulate.torch.limits import refuse
 
 _MODES = {"global": 0, "thread_local": 1, "relaxed": 2}
+_EMPTY = (
+    "The CUDA Graph is empty. This usually means that the graph was attempted to be captured on wrong device or "
+    "stream."
+)
 
 
 def graphs(core: Any, device: Device) -> None:
@@ -55,6 +60,8 @@ def graphs(core: Any, device: Device) -> None:
                 raise RuntimeError("capture_end() called without a capture under way")
             device.attempt("capture_end", self._graph)
             self._capturing = False
+            if not device.graph_size(self._graph):
+                warnings.warn(_EMPTY, stacklevel=2)
 
         def instantiate(self) -> None: ...
 

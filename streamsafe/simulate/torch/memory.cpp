@@ -1,6 +1,7 @@
 // Memory: torch's caching allocator by its own rules (so that a program reuses the blocks that it would reuse on a GPU),
-// pinned memory, and the hooks by which torch asks whether there is CUDA.
+// and the hooks by which torch asks whether there is CUDA.
 #include "device.h"
+#include "pinned.hpp"
 #include "statistics.hpp"
 
 #include <ATen/core/Generator.h>
@@ -18,8 +19,6 @@
 #include <memory>
 
 namespace simulated {
-
-using Locked = std::lock_guard<std::recursive_mutex>;
 
 at::Generator make_generator(DeviceIndex device);         // generators.cpp
 at::Generator& default_generator(DeviceIndex device);     // generators.cpp
@@ -74,12 +73,7 @@ auto& returned = forever<std::map<size_t, std::vector<uintptr_t>>>();   // segme
 auto& routed = forever<std::map<DeviceIndex, std::vector<std::pair<PoolId, uint64_t>>>>();  // use_mem_pool(): pool, thread (0: any)
 
 void count(const Block& block, Kind kind, int64_t by) {
-  for (int which : {0, block.pool->small ? 1 : 2}) {
-    Stat& stat = counts[block.queue.first].stats[kind][which];
-    stat.current += by;
-    stat.peak = std::max(stat.peak, stat.current);
-    (by > 0 ? stat.allocated : stat.freed) += by > 0 ? by : -by;
-  }
+  for (int which : {0, block.pool->small ? 1 : 2}) counts[block.queue.first].stats[kind][which].add(by);
 }
 void count_split(const Block& block, int by) {
   if (block.before == nullptr && block.after == nullptr) return;
@@ -294,68 +288,6 @@ struct DeviceAllocator final : c10::Allocator {
 DeviceAllocator device_allocator;
 REGISTER_ALLOCATOR(c10::kCUDA, &device_allocator)
 
-// -- pinned memory: blocks of powers of two. One that a copy uses is freed behind an event of the copy's stream -------------
-
-auto& pinned = forever<std::map<uintptr_t, size_t>>();  // live blocks, and what cudaHostRegister was asked for
-auto& free_pinned = forever<std::map<size_t, std::vector<void*>>>();
-auto& pinned_uses = forever<std::map<uintptr_t, std::set<Queue>>>();  // of live blocks
-auto& pinned_events = forever<std::vector<std::pair<void*, DeviceIndex>>>();
-
-void free_pinned_block(void* address) {
-  std::set<Queue> queues;
-  {
-    Locked locked(lock());
-    auto used = pinned_uses.find(reinterpret_cast<uintptr_t>(address));
-    if (used != pinned_uses.end()) {
-      queues = std::move(used->second);
-      pinned_uses.erase(used);
-    }
-  }
-  for (Queue queue : queues) {
-    void* event = record_event_on(queue);
-    Locked locked(lock());
-    pinned_events.emplace_back(event, queue.first);
-  }
-  Locked locked(lock());
-  auto found = pinned.find(reinterpret_cast<uintptr_t>(address));
-  if (found == pinned.end()) return;
-  free_pinned[found->second].push_back(address);
-  pinned.erase(found);
-}
-
-void process_pinned_events() {  // what they wait for is done
-  std::vector<std::pair<void*, DeviceIndex>> events;
-  {
-    Locked locked(lock());
-    events.swap(pinned_events);
-  }
-  for (auto& [event, device] : events) destroy_event(event, device);
-}
-
-struct PinnedAllocator final : c10::Allocator {
-  c10::DataPtr allocate(size_t wanted) override {
-    if (wanted == 0) return {nullptr, nullptr, &free_pinned_block, c10::kCPU};
-    process_pinned_events();
-    Locked locked(lock());
-    size_t size = 512;
-    while (size < wanted) size *= 2;
-    auto& free = free_pinned[size];
-    void* address;
-    if (free.empty()) {
-      address = std::aligned_alloc(4096, round_up(size, 4096));
-      TORCH_CHECK(address != nullptr, "CUDA error: out of memory");
-    } else {
-      address = free.back();
-      free.pop_back();
-    }
-    pinned[reinterpret_cast<uintptr_t>(address)] = size;
-    return {address, address, &free_pinned_block, c10::kCPU};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned_block; }
-  void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
-};
-PinnedAllocator pinned_allocator;
-
 }  // namespace
 
 // -- no memory left -------------------------------------------------------------------------------------------------------
@@ -529,6 +461,20 @@ EXPORTED void streamsafe_simulated_reset_accumulated(int device) {
   for (auto& kind : of.stats)
     for (Stat& stat : kind) stat.allocated = stat.freed = 0;
   of.retries = of.out_of_memory = of.driver_allocations = of.driver_frees = 0;
+}
+// Four numbers for each kind of pinned memory's.
+EXPORTED void streamsafe_simulated_host_memory(int64_t* numbers) {
+  Locked locked(lock());
+  for (const Stat& stat : host_stats)
+    for (int64_t each : {stat.current, stat.peak, stat.allocated, stat.freed}) *numbers++ = each;
+}
+EXPORTED void streamsafe_simulated_reset_host_peak() {
+  Locked locked(lock());
+  for (Stat& stat : host_stats) stat.peak = stat.current;
+}
+EXPORTED void streamsafe_simulated_reset_host_accumulated() {
+  Locked locked(lock());
+  for (Stat& stat : host_stats) stat.allocated = stat.freed = 0;
 }
 EXPORTED void streamsafe_simulated_empty_cache() {
   Locked locked(lock());

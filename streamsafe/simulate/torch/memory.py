@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from streamsafe.simulate.torch.device import Device
-from streamsafe.simulate.torch.limits import NotSimulated, refuse
+from streamsafe.simulate.torch.limits import NotSimulated
 
 _KINDS = (
     "allocation",
@@ -22,7 +22,10 @@ KINDS = (*_KINDS, "inactive_split_bytes", "requested_bytes")
 """As memory.cpp counts them."""
 POOLS = ("all", "small_pool", "large_pool")
 VALUES = ("current", "peak", "allocated", "freed")
+HOST_KINDS = ("active_requests", "active_bytes", "allocations", "allocated_bytes")
+"""As pinned.hpp counts them."""
 COUNTS = ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free")
+DURATIONS = ("total", "max", "min", "count", "avg")
 OVERSIZE = ("oversize_allocations", "oversize_segments")
 ACTIONS = ("alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "oom")
 STATES = ("inactive", "active_allocated", "active_pending_free")
@@ -53,6 +56,20 @@ def stats(device: Device, index: int) -> dict[str, Any]:
 def reserved(device: Device, index: int) -> int:
     """Bytes of a device that the allocator has from the driver."""
     return int(stats(device, index)["reserved_bytes"]["all"]["current"])
+
+
+def host_stats(device: Device) -> dict[str, Any]:
+    """What ``torch.cuda.host_memory_stats_as_nested_dict`` returns; pinned memory is kept, and takes no time."""
+    numbers = (ctypes.c_int64 * (len(HOST_KINDS) * len(VALUES)))()
+    device.host_memory(numbers)
+    values = iter(numbers)
+    found: dict[str, Any] = {kind: {value: next(values) for value in VALUES} for kind in HOST_KINDS}
+    return {
+        **found,
+        "num_host_alloc": found["allocations"]["allocated"],
+        "num_host_free": found["allocations"]["freed"],
+        **{name: dict.fromkeys(DURATIONS, 0) for name in ("host_alloc_time", "host_free_time")},
+    }
 
 
 class _History:
@@ -253,9 +270,9 @@ def memory(core: Any, device: Device) -> None:
         "_cuda_resetAccumulatedMemoryStats": lambda index: device.reset_accumulated(index),
         "_accelerator_resetAccumulatedStats": lambda index: device.reset_accumulated(index),
         "_accelerator_getMemoryInfo": lambda index: (total - reserved(device, index), total),
-        "_cuda_hostMemoryStats": refuse("torch.cuda.host_memory_stats"),
-        "_cuda_resetPeakHostMemoryStats": lambda: None,
-        "_cuda_resetAccumulatedHostMemoryStats": lambda: None,
+        "_cuda_hostMemoryStats": lambda: host_stats(device),
+        "_cuda_resetPeakHostMemoryStats": lambda: device.reset_host_peak(),
+        "_cuda_resetAccumulatedHostMemoryStats": lambda: device.reset_host_accumulated(),
         "_host_emptyCache": lambda: None,
         "_cuda_setMemoryFraction": set_fraction,
         "_cuda_getMemoryFraction": lambda index: float(device.fraction(index)),

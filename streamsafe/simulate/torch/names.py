@@ -18,6 +18,7 @@ from streamsafe.simulate.torch.limits import refuse
 from streamsafe.simulate.torch.memory import memory, reserved
 from streamsafe.simulate.torch.nccl import process_groups
 from streamsafe.simulate.torch.properties import COMPILED_VERSION, Properties, architectures, versions
+from streamsafe.simulate.torch.sharing import refuse_sharing
 from streamsafe.simulate.torch.surface import surface
 
 CUDA = 1  # c10::DeviceType
@@ -41,6 +42,17 @@ def complete(core: Any, device: Device) -> None:
     versions(core)
     process_groups(core, device)
     core._has_cuda = True
+
+
+def complete_types(torch: Any, device: Device) -> None:
+    """Has the types of ``torch``, which has just been loaded, make memory of the device.
+
+    Args:
+        torch: the module.
+        device: the library.
+    """
+    storages(torch, device)
+    legacy_types(torch)
 
 
 # -- streams and events ----------------------------------------------------------------------------------------------
@@ -213,8 +225,6 @@ def devices(core: Any, device: Device) -> None:
         cuda._get_device_properties = lambda index: found[index]
         cuda.has_magma = False
         cuda.has_half = True
-        storages(torch, device)
-        legacy_types(torch)
         without_inductor(torch)
         device.touch()
 
@@ -268,7 +278,7 @@ def devices(core: Any, device: Device) -> None:
 
 
 def storages(torch: Any, device: Device) -> None:
-    """What a CPU build refuses of CUDA storages: making one, and ``untyped_storage().resize_()``."""
+    """What a CPU build refuses of CUDA storages: making one, and ``untyped_storage().resize_()``; and sending one."""
     plain, plain_new = torch.UntypedStorage.resize_, torch.UntypedStorage.__new__
 
     def new(cls: Any, *arguments: Any, device: Any = None, **named: Any) -> Any:
@@ -286,5 +296,6 @@ def storages(torch: Any, device: Device) -> None:
         device.attempt("resize_storage", self._cdata, size)
         return self
 
+    torch.UntypedStorage._share_cuda_ = refuse_sharing
     torch.UntypedStorage.__new__ = new
     torch.UntypedStorage.resize_ = resize_

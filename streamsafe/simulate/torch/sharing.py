@@ -7,11 +7,16 @@ import multiprocessing.queues
 import pickle
 import sys
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 from streamsafe.simulate.torch.limits import NotSimulated
 
 REFUSED = "device memory of another process is not simulated: send a copy on the host (`tensor.cpu()`)"
+
+
+def refuse_sharing(*_: Any) -> NoReturn:
+    """Instead of what gives other processes a handle of device memory (a pipe, the arguments of a process)."""
+    raise NotSimulated(REFUSED)
 
 
 class _Sink:
@@ -50,7 +55,7 @@ def adapt(reductions: Any) -> None:
         with contextlib.suppress(Exception):  # what cannot be pickled in this way the queue can, or says so
             looking.dump(obj)
         if looking.found:
-            raise NotSimulated(REFUSED)
+            refuse_sharing()
         original(self, obj, *args, **kwargs)
 
     multiprocessing.queues.Queue.put = put  # type: ignore[method-assign]

@@ -14,6 +14,12 @@ namespace {
 enum Kind { Allocation, Segment, Active, Split, AllocatedBytes, ReservedBytes, ActiveBytes, SplitBytes, RequestedBytes, KINDS };
 struct Stat {
   int64_t current = 0, peak = 0, allocated = 0, freed = 0;
+
+  void add(int64_t by) {
+    current += by;
+    peak = std::max(peak, current);
+    (by > 0 ? allocated : freed) += by > 0 ? by : -by;
+  }
 };
 struct Counts {
   Stat stats[KINDS][3];

@@ -445,6 +445,12 @@ EXPORTED const char* streamsafe_simulated_replay(uint64_t id) {
   });
 }
 
+EXPORTED uint64_t streamsafe_simulated_graph_size(uint64_t id) {
+  Locked locked(lock());
+  auto found = graphs.find(id);
+  return found == graphs.end() ? 0 : found->second->size();
+}
+
 EXPORTED void streamsafe_simulated_forget_graph(uint64_t id) {
   std::shared_ptr<Nodes> nodes;  // what they hold goes without the lock
   Locked locked(lock());
