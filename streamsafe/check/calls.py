@@ -147,6 +147,7 @@ class Calls:
             return self.m.memo[key]
         env = self.bind(f, args, kwargs)
         self.m.entered.add(fn)
+        self.m.orders |= fn.orders
         frame = Frame(fn.module, fn, env, f.closure)
         frame.call = n
         self.m.frames.append(frame)

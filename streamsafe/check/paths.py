@@ -15,7 +15,7 @@ from .state import Broke, Continued, Raised, Returned, Spent, StopGenerator
 
 PATHS = 40
 """Paths of an entry."""
-AT_STAKE = 1000
+AT_STAKE = 2000
 """Statements of the paths of an entry, beside those of the first one, after which no other is begun."""
 NOT_AT_STAKE = 300
 """The same, with those of the first path, where the order of nothing matters that this does: it takes the branches

@@ -81,6 +81,7 @@ def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Fram
     m.roots.extend(given)  # the caller holds what it gives
     m.library.given_objects = {o.vn for o in given if o is not self_}
     m.last_result = None
+    m.orders |= fn.orders
     m.frames.append(frame)
     m.began = m.order.began = m.seq
     m.order.called += 1

@@ -268,6 +268,7 @@ class State:
         self.measured: dict[V, Hazard] = {}
         self.hooks: list[tuple[str, V]] = []
         self.entered: set[Function] = set()
+        self.orders = False
         self.boundaries: list[int] = []
         self.methods = 0
         self.function_entry = False
@@ -286,9 +287,13 @@ class State:
 
     @property
     def at_stake(self) -> bool:
-        """Whether the order of anything matters that was done: concurrent work, captures, replays, measured times."""
+        """Whether the order of anything matters that was done, or may be where the path did not come to.
+
+        That is concurrent work, captures, replays, measured times; and functions in which streams stand.
+        """
         return bool(
-            self.order.concurrent
+            self.orders
+            or self.order.concurrent
             or self.captures
             or self.replays
             or self.graphs
