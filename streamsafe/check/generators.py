@@ -45,6 +45,7 @@ class Generators:
             on_yield(self.m.fresh("yielded"))
             return NONE
         frame = Frame(fn.module, fn, self.m.bind(g.func, g.args, g.kwargs), g.func.closure)
+        self.m.entered.add(fn)
         g.frame = frame
         outer = list(self.m.frames)
         count = 0

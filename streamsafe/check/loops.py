@@ -100,7 +100,7 @@ class Loops:
         return rounds
 
     def run_for(self, s: ast.For | ast.AsyncFor) -> None:
-        it = self.m.eval(s.iter)
+        it = self._iterator(self.m.eval(s.iter))
         if isinstance(it, Gen) and it.suspended is None:
             try:
                 self.m.run_generator(it, lambda v: self._loop_body(s, v), s)
@@ -133,6 +133,11 @@ class Loops:
         if self.m.timing and not isinstance(it, Seq):
             self._recorded_later(s)
         self.m.body(s.orelse)
+
+    def _iterator(self, it: V) -> V:
+        """What a loop asks for values: of an object whose `__iter__` is a generator, that."""
+        begin = it.cls.method("__iter__") if isinstance(it, Obj) else None
+        return Gen(Func(begin, it), [], {}) if begin is not None and begin.generator else it
 
     def _has_no_round(self, it: V, s: ast.For | ast.AsyncFor) -> bool:
         """Whether a loop that counts to an unknown number, and waits for something, is taken to have no round."""
@@ -298,12 +303,11 @@ class Loops:
                 yield self.m.library.parameter(it, i)
             return
         if isinstance(it, Obj):
-            begin = it.cls.method("__iter__")
-            if begin is not None and begin.generator:
-                yielded: list[V] = []
-                self.m.run_generator(Gen(Func(begin, it), [], {}), yielded.append, node)
-                yield from yielded
+            generator = self._iterator(it)
+            if generator is not it:
+                yield from self.iterate(generator, node, rounds)
                 return
+            begin = it.cls.method("__iter__")
             n = it.cls.method("__next__") or it.cls.method("next")
             if n is not None:
                 if begin is not None:

@@ -11,6 +11,8 @@ from .values import Event, Func, Graph, Stream, V, Work
 
 _MAX_CHAIN = 3
 _MAX_SIZE = 60
+_OF_MAKERS = ("__init__", "__new__", "__del__")
+"""What Python calls where an object is made or ends."""
 _LIBRARIES = ("torch", "numpy", "cupy")
 
 
@@ -40,7 +42,9 @@ def _reaches(fn: Function, depth: int, seen: set[Function]) -> bool:
             ):
                 return True
         cls = m.classes.get(w)
-        if cls is not None and (cls.about_graphs or _orders(cls)):
+        if cls is not None and (
+            cls.about_graphs or any(f.strong or _reaches(f, depth + 1, seen) for f in _called(cls, fn.words))
+        ):
             return True
         full = m.imports.get(w)
         if full is not None and "." in full and not full.startswith(_LIBRARIES):
@@ -52,13 +56,15 @@ def _reaches(fn: Function, depth: int, seen: set[Function]) -> bool:
 
 
 def _called(cls: Class | None, words: frozenset[str]) -> list[Function]:
-    """The methods of a class that a function with these words may call."""
-    return [f for name, f in sorted(cls.methods.items()) if name in words] if cls is not None else []
-
-
-def _orders(cls: Class) -> bool:
-    """Whether entering or leaving an object of a class has to do with streams."""
-    return any(f is not None and f.strong for f in (cls.method("__enter__"), cls.method("__exit__")))
+    """The methods of a class that a function with these words may call, by name or as Python does in a loop."""
+    if cls is None:
+        return []
+    return [
+        f
+        for c in cls.mro()
+        for name, f in sorted(c.methods.items())
+        if name in words or (name.startswith("__") and name not in _OF_MAKERS)
+    ]
 
 
 class Relevance:
