@@ -301,7 +301,6 @@ def test_the_wait_of_a_generator_goes_behind_the_question_whether_there_is_a_bat
     assert path.read_text(encoding="utf-8") == GENERATOR.format(f"{LINE}\n            ")
 
 
-@pytest.mark.xfail(reason="the memory of a batch that a generator gives is not followed", strict=True)
 def test_memory_that_another_method_allocates_is_recorded_where_it_is_used(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     waits = GENERATOR.format(f"{LINE}\n            ")
@@ -313,7 +312,6 @@ def test_memory_that_another_method_allocates_is_recorded_where_it_is_used(tmp_p
     assert path.read_text(encoding="utf-8") == waits.replace(use, record + use)
 
 
-@pytest.mark.xfail(reason="a model that is called once with a batch is not shown", strict=True)
 def test_check_says_where_the_wait_of_a_prefetcher_goes(tmp_path: Path) -> None:
     path = tmp_path / "m.py"
     path.write_text(PREFETCHER.format(name="take", taken="prefetcher.take()"), encoding="utf-8")

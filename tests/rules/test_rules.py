@@ -57,7 +57,6 @@ def expected(source: str) -> list[tuple[str, int]]:
 
 LEFT = {
     "SS203": "no model knows the temporaries of CuPy's captures",
-    "SS501": "no model knows that `cupy.asarray` of a tensor of torch exchanges no stream",
 }
 """Rules whose bad example the check does not show; runs do."""
 

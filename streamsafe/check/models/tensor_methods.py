@@ -285,8 +285,11 @@ def other_device(lib: Modules, t: Tensor, device: V | None, n: Node) -> Tensor |
 
 def on_its_device(lib: Modules, t: Tensor, device: Const | Sym, n: Node) -> Tensor:
     """A copy on the device of the current stream: from another one on its stream, and on the same one there is none."""
+    key = lib.device_key(device)
+    if key is not None and key == t.block.device:
+        return t
     out = lib.new(n, "cuda", t.lib, "to", write=False)
-    out.block.device = lib.device_key(device)
+    out.block.device = key
     lib.peer_copy(t, out, n, t.lib)
     return out
 
