@@ -22,7 +22,8 @@ _TOOLS = ("numpy", "contextlib", "threading", "_pytest", "pluggy", "runpy")
 
 # Keyed by file name: to hash a code object is to hash its instructions.
 _inside: dict[str, bool] = {}
-
+_FILES = 1 << 14
+"""Names that are kept: a program may give each piece of code that it compiles a name of its own."""
 
 _below: set[CodeType] = set()
 
@@ -41,6 +42,8 @@ def internal(code: CodeType) -> bool:
     try:
         return _inside[filename]
     except KeyError:
+        if len(_inside) >= _FILES:
+            _inside.clear()
         answer = _inside[filename] = _is_internal(filename)
         return answer
 

@@ -93,6 +93,18 @@ def test_what_is_usual_does_not_reach_python(
     assert codes(session) == []
 
 
+def test_places_in_code_that_is_gone_are_not_kept(hooks: Any, program: Program) -> None:
+    with streamsafe.sanitize("collect") as session:
+        kept = []
+        for number in range(6000):
+            text = "def work():\n    event.record(stream)\nwork()"
+            given = {"event": program.cp.cuda.Event(), "stream": program.writer}
+            exec(compile(text, f"<made {number}>", "exec"), given)
+            if number in (2000, 5999):
+                kept.append(hooks.module.places())
+    assert codes(session) == [] and kept[1] < kept[0] + 4500
+
+
 def test_a_session_counts_its_own_operations(hooks: Any, program: Program) -> None:
     with streamsafe.sanitize("collect") as busy:
         program.ordered()

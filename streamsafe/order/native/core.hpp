@@ -778,6 +778,62 @@ class Core {
   size_t carriers() const { return hosts_.size() + objects_.size(); }
   size_t events() const { return events_.size(); }
   size_t graphs() const { return graphs_.size(); }
+  // visit(operation, site) for all that is remembered: what has these numbers may be reported. A report's numbers are not
+  // told apart, so that more may be visited.
+  template <class F>
+  void remembered(F&& visit) {
+    auto numbers = [&](const Report& report) {
+      for (int64_t number : report)
+        if (number > 0 && number < int64_t(~Id(0))) visit(Id(number), Id(number));
+    };
+    auto block = [&](const Ref<Block>& its) {
+      if (!its) return;
+      visit(0, its->site);
+      visit(0, its->freed_site);
+    };
+    auto event = [&](const Ref<Event>& its) {
+      if (!its) return;
+      visit(0, its->record.site);
+      for (auto& each : its->replaced) visit(0, each.site);
+    };
+    for (auto& shadow : shadows_)
+      shadow.each([&](Cell& cell) {
+        block(cell.block);
+        cell.history([&](const Record& record, Mode, const std::shared_ptr<const View>&, Sure, const Ref<Block>& its) {
+          visit(record.operation, record.site);
+          block(its);
+        });
+        return true;
+      });
+    each_block([&](Block& each) { block(Ref<Block>(&each)); });
+    events_.each([&](Key, Ref<Event>& each) { event(each); });
+    for (auto& line : lines_) {
+      if (!line) continue;
+      for (size_t i = 0; i < line->log.size(); ++i) {
+        const Wait& wait = line->log[i];
+        visit(0, wait.site);
+        visit(0, wait.record.site);
+        for (auto& each : wait.replaced) visit(0, each.site);
+        event(wait.event);
+      }
+    }
+    for (auto& [key, graph] : graphs_) {
+      visit(0, graph->site);
+      for (auto& each : graph->accesses) {
+        visit(each.operation, each.site);
+        block(each.block);
+      }
+      for (auto& report : graph->reports) numbers(report);
+      for (auto* all : {&graph->waits, &graph->records})
+        for (auto& each : *all) event(each);
+    }
+    for (auto& capture : captures_) capture->program->remembered(visit);
+    for (auto& report : reports) numbers(report);
+  }
+
+  // Numbers of operations are given to others.
+  void forget_operations() { suspected_.clear(); }
+
   size_t cells() {
     size_t n = 0;
     for (auto& shadow : shadows_) n += shadow.size();

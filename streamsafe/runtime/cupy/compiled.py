@@ -184,6 +184,9 @@ class CuPyChecker(NativeChecker):
     def _site(self, site: object) -> int:
         return int(self._module.site_id(site)) if site else 0
 
+    def sizes(self) -> dict[str, int]:
+        return super().sizes() | {"sites": int(self._module.places())}
+
     def _enqueue(
         self,
         line: int,

@@ -2,12 +2,15 @@
 // GIL and without new objects, and kept once each under a small number.
 //
 // A thread's frames do not change while it is inside a C call, so plain loads are enough. A code object that is seen for
-// the first time needs the GIL: it is kept alive, and asked once whether it is the user's.
+// the first time needs the GIL: it is kept alive, and asked once whether it is the user's. One that only this keeps alive
+// never runs again: `retire` lets it go, and with it the places in it that nobody remembers.
 #pragma once
 #include <Python.h>
 #if PY_VERSION_HEX < 0x030B0000
 #include <frameobject.h>
 #endif
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -123,10 +126,16 @@ class Sites {
   void forked() { new (&mutex_) std::mutex(); }
 
   // (code object, offset) pairs, innermost first; with the GIL.
+  // Who has asked may know the place by its number from now on: it stays.
   PyObject* pairs(uint32_t id) {
-    std::lock_guard<std::mutex> guard(mutex_);
-    if (!id || id > stacks_.size()) return PyTuple_New(0);
-    const Stack& stack = *stacks_[id - 1];
+    Stack stack;
+    {
+      std::lock_guard<std::mutex> guard(mutex_);
+      if (id && id <= stacks_.size() && stacks_[id - 1]) {
+        stacks_[id - 1]->told = true;
+        stack = *stacks_[id - 1];
+      }
+    }
     PyObject* found = PyTuple_New(2 * stack.size);
     for (int i = 0; i < stack.size; ++i) {
       Py_INCREF(stack.codes[i]);
@@ -151,8 +160,74 @@ class Sites {
     const Addr hash = stack.hash();
     Known* known = local.known.find(hash);
     if (known && known->stack->same(stack)) return known->id;
-    for (int i = 0; i < stack.size; ++i) Py_INCREF(stack.codes[i]);  // for good, as those that `learn` has seen
+    {
+      std::lock_guard<std::mutex> guard(mutex_);
+      for (int i = 0; i < stack.size; ++i) keep(stack.codes[i]);
+    }
     return intern(local, hash, stack);
+  }
+
+  // -- what is gone ----------------------------------------------------------------------------------------------------
+
+  // Whether there are so many new places that it pays to look for those whose code is gone.
+  bool due() const { return due_.load(std::memory_order_relaxed); }
+
+  // Another number each time that numbers were given back.
+  uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+
+  bool alive(uint32_t id) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    return id && id <= stacks_.size() && stacks_[id - 1];
+  }
+
+  // Let go of code that only this keeps alive, and of the places in it. `unmark`: takes a list by number in which such places
+  // are marked, and unmarks those that somebody remembers. With the GIL. Returns code objects whose references are the
+  // caller's: to release one may run any Python. Where there were some, others may be gone after them.
+  template <class Unmark>
+  std::vector<PyObject*> retire(Unmark&& unmark) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    std::vector<uint8_t> dying(stacks_.size() + 1, 0);
+    bool any = false;
+    for (size_t i = 0; i < stacks_.size(); ++i)
+      if (stacks_[i] && !stacks_[i]->told && stacks_[i]->dead()) any = dying[i + 1] = 1;
+    if (any) unmark(dying);
+    // a number rests for one round: a thread may be about to name it
+    free_.insert(free_.end(), resting_.begin(), resting_.end());
+    resting_.clear();
+    Flat<char> mentioned(1024);
+    size_t live = 0;
+    for (size_t i = 0; i < stacks_.size(); ++i) {
+      if (!stacks_[i]) continue;
+      if (dying[i + 1]) {
+        stacks_[i].reset();
+        resting_.push_back(uint32_t(i + 1));
+        continue;
+      }
+      ++live;
+      for (int j = 0; j < stacks_[i]->size; ++j) mentioned[reinterpret_cast<Addr>(stacks_[i]->codes[j])] = 1;
+    }
+    std::vector<PyObject*> released;
+    kinds_.each([&](Addr code, uint8_t) {
+      if (Py_REFCNT(reinterpret_cast<PyObject*>(code)) == 1 && !mentioned.find(code)) released.push_back(reinterpret_cast<PyObject*>(code));
+    });
+    for (PyObject* code : released) kinds_.erase(reinterpret_cast<Addr>(code));
+    if (!resting_.empty()) index();
+    if (!resting_.empty() || !released.empty()) epoch_.fetch_add(1, std::memory_order_release);
+    postpone(live);
+    return released;
+  }
+
+  // Not now.
+  void postpone() {
+    std::lock_guard<std::mutex> guard(mutex_);
+    postpone(stacks_.size() - free_.size());
+  }
+
+  // A program begins that knows no place by its number.
+  void begin() {
+    std::lock_guard<std::mutex> guard(mutex_);
+    for (auto& stack : stacks_)
+      if (stack) stack->told = false;
   }
 
   // `internal(code)`: whether a code object is a library's; with the GIL.
@@ -163,17 +238,24 @@ class Sites {
 
   size_t size() {
     std::lock_guard<std::mutex> guard(mutex_);
-    return stacks_.size();
+    return size_t(std::count_if(stacks_.begin(), stacks_.end(), [](auto& stack) { return bool(stack); }));
   }
 
  private:
   static constexpr uint8_t UNKNOWN = 0, USER = 1, LIBRARY = 2;
+  static constexpr size_t RETIRE_EVERY = 4096;  // new places, or as many as there are
 
   struct Stack {
     PyObject* codes[DEPTH];
     int32_t offsets[DEPTH];
     int size = 0;
+    bool told = false;  // somebody may know it by its number
 
+    bool dead() const {
+      for (int i = 0; i < size; ++i)
+        if (Py_REFCNT(codes[i]) == 1) return true;
+      return false;
+    }
     Addr hash() const {
       Addr value = 1469598103934665603ull;
       for (int i = 0; i < size; ++i) {
@@ -193,21 +275,52 @@ class Sites {
     const Stack* stack = nullptr;
     uint32_t id = 0;
   };
-  struct Local {  // a thread's own copies: no code object or stack is ever forgotten
+  struct Local {  // a thread's own copies, of one epoch: then code objects may have gone, and others have their addresses
+    uint32_t epoch;
     Flat<uint8_t> kinds{1024};
     Flat<Known> known{1024};
   };
 
   Local& local() {
     static thread_local std::unique_ptr<Local> mine;
-    if (!mine) mine = std::make_unique<Local>();
+    if (const uint32_t now = epoch(); !mine || mine->epoch != now) {
+      mine = std::make_unique<Local>();
+      mine->epoch = now;
+    }
     return *mine;
+  }
+
+  // Under the lock: a code object stays alive.
+  uint8_t& keep(PyObject* code) {
+    const Addr key = reinterpret_cast<Addr>(code);
+    if (uint8_t* kind = kinds_.find(key)) return *kind;
+    Py_INCREF(code);
+    return kinds_[key];
+  }
+
+  void postpone(size_t live) {
+    due_ = false;
+    fresh_ = 0;
+    retire_at_ = std::max(RETIRE_EVERY, live);
+  }
+
+  // Under the lock: the places by their hash.
+  void index() {
+    interned_ = Flat<uint32_t>(1024);
+    for (size_t i = 0; i < stacks_.size(); ++i) {
+      next_[i] = 0;
+      if (!stacks_[i]) continue;
+      uint32_t& first = interned_[stacks_[i]->hash()];
+      next_[i] = first;
+      first = uint32_t(i + 1);
+    }
   }
 
   uint8_t learn(Local& local, PyObject* code, Gil gil) {
     {
       std::lock_guard<std::mutex> guard(mutex_);
-      if (uint8_t* kind = kinds_.find(reinterpret_cast<Addr>(code))) return local.kinds[reinterpret_cast<Addr>(code)] = *kind;
+      uint8_t* kind = kinds_.find(reinterpret_cast<Addr>(code));
+      if (kind && *kind != UNKNOWN) return local.kinds[reinterpret_cast<Addr>(code)] = *kind;
     }
     const bool held = PyGILState_Check();
     if (!internal_) return UNKNOWN;  // before CUDA is initialized nobody can say
@@ -225,10 +338,12 @@ class Sites {
       PyErr_Clear();
       PyErr_Restore(type, value, trace);
     }
-    Py_INCREF(code);
+    {
+      std::lock_guard<std::mutex> guard(mutex_);
+      local.kinds[reinterpret_cast<Addr>(code)] = keep(code) = kind;
+    }
     if (!held) PyGILState_Release(state);
-    std::lock_guard<std::mutex> guard(mutex_);
-    return local.kinds[reinterpret_cast<Addr>(code)] = kinds_[reinterpret_cast<Addr>(code)] = kind;
+    return kind;
   }
 
   uint32_t intern(Local& local, Addr hash, const Stack& stack) {
@@ -239,10 +354,19 @@ class Sites {
       }
     }
     if (!id) {
-      stacks_.push_back(std::make_unique<Stack>(stack));
+      if (free_.empty()) {
+        stacks_.emplace_back();
+        next_.push_back(0);
+        id = uint32_t(stacks_.size());
+      } else {
+        id = free_.back();
+        free_.pop_back();
+      }
+      stacks_[id - 1] = std::make_unique<Stack>(stack);
       uint32_t& first = interned_[hash];
-      next_.push_back(first);  // stacks of one hash
-      first = id = uint32_t(stacks_.size());
+      next_[id - 1] = first;  // stacks of one hash
+      first = id;
+      if (++fresh_ >= retire_at_) due_ = true;
     }
     local.known[hash] = Known{stacks_[id - 1].get(), id};
     return id;
@@ -253,6 +377,10 @@ class Sites {
   Flat<uint32_t> interned_{1024};
   std::vector<std::unique_ptr<Stack>> stacks_;
   std::vector<uint32_t> next_;
+  std::vector<uint32_t> free_, resting_;  // numbers that stand for nothing
+  std::atomic<uint32_t> epoch_{0};
+  std::atomic<bool> due_{false};
+  size_t fresh_ = 0, retire_at_ = RETIRE_EVERY;
   PyObject* internal_ = nullptr;
 };
 

@@ -45,6 +45,11 @@ inline void name_operation(const Operator& op, uint32_t& operation, uint32_t& si
   std::string name;
   uint32_t forward = 0;
   static thread_local std::unordered_map<uint64_t, uint32_t> known;
+  static thread_local uint32_t epoch = 0;
+  if (epoch != state.sites.epoch()) {
+    epoch = state.sites.epoch();
+    known.clear();
+  }
   uint64_t key = op.id * 2 + by_hook + (by_hook ? uint64_t(backward->site) * 0x9E3779B97F4A7C15ull : 0);
   if (const auto node = torch::autograd::get_current_node()) {
     forward = forward_site(*node);

@@ -78,6 +78,8 @@ void start(py::object judge, bool fresh, bool threads, bool host) {
       state.communicating.clear();
       state.recorded_before.clear();
       state.stashed.clear();
+      state.sites.begin();
+      for (auto& operation : state.operations) operation.told = false;
       state.host_blocks = 0;
       state.capturing = false;
     }
@@ -130,13 +132,15 @@ py::dict counters() {
   Lock guard(shared_state().core.mutex);
   found["cells"] = shared_state().core.cells();
   found["blocks"] = shared_state().core.blocks();
+  found["operations"] = shared_state().operation_ids.size();
   return found;
 }
 
 py::object operation_of(uint32_t id) {
   Lock guard(shared_state().core.mutex);
   if (id >= shared_state().operations.size()) return py::none();
-  const Operation& found = shared_state().operations[id];
+  Operation& found = shared_state().operations[id];
+  found.told = true;
   return py::make_tuple(found.name, found.backward, found.node, found.forward, found.caller);
 }
 
@@ -226,6 +230,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   });
   module.def("operation_of", &operation_of);
   module.def("site", [](uint32_t id) { return py::reinterpret_steal<py::object>(shared_state().sites.pairs(id)); });
+  module.def("site_id", [](py::object pairs) { return shared_state().sites.of(pairs.ptr()); });
   module.def("site_now", []() { return shared_state().sites.capture(); });
   module.def("block_callback", []() { return reinterpret_cast<uintptr_t>(&memory::block_callback); });
   module.def("self_test", &self_test);

@@ -95,6 +95,13 @@ class TorchChecker(NativeChecker):
     def foreign_site(self, site: int) -> object:
         return self._extension.site(site) or None
 
+    def _site(self, site: object) -> int:
+        return int(self._extension.site_id(site)) if site else 0
+
+    def sizes(self) -> dict[str, int]:
+        counted = self._extension.counters()
+        return super().sizes() | {"sites": counted["sites"], "operations": counted["operations"]}
+
     def foreign_line(self, label: int) -> str:
         found = self._extension.line_of(label)
         if found is None:

@@ -75,6 +75,7 @@ struct Kernel<Op, void(Arguments...)> {
       return;
     }
     if (state.pending.load(std::memory_order_relaxed)) raise_pending();
+    if (state.sites.due()) retire_places();
     state.counters.operators.fetch_add(1, std::memory_order_relaxed);
     uint32_t operation = op.id, site = 0;
     if (!seen.device.uses.empty() || !seen.cpu.uses.empty()) name_operation(op, operation, site);

@@ -10,6 +10,7 @@
 #include "copies.hpp"
 #include "modes.hpp"
 #include "parts.hpp"
+#include "retire.hpp"
 
 namespace streamsafe {
 
@@ -184,6 +185,7 @@ inline void operate(const c10::OperatorHandle& handle, c10::DispatchKeySet keys,
     return;
   }
   if (state.pending.load(std::memory_order_relaxed)) raise_pending();
+  if (state.sites.due()) retire_places();
   state.counters.operators.fetch_add(1, std::memory_order_relaxed);
   uint32_t operation = op.id, site = 0;
   Uses by_stream;

@@ -44,6 +44,7 @@ struct Operation {
   std::string node;        // the backward node, and where its forward was
   uint32_t forward = 0;
   uint32_t caller = 0;     // the line that called backward(), where the operation's own is another
+  bool told = false;       // somebody may know it by its number
 };
 
 constexpr uint8_t INITIAL_GRADIENT = 1;  // a block's flag: a gradient that was given to a backward pass
@@ -67,6 +68,7 @@ struct State {
   // under `core.mutex`
   std::vector<Operation> operations{1};
   std::unordered_map<std::string, uint32_t> operation_ids;
+  std::vector<uint32_t> free_operations, resting_operations;  // numbers that stand for nothing
   Flat<Timeline*> lines{256};
   std::map<Id, std::pair<int, Addr>> handles;
   std::set<std::pair<int, Addr>> communicating;  // streams of process groups
@@ -87,14 +89,22 @@ struct State {
   }
   uint32_t intern_locked(const std::string& name) {
     auto [it, added] = operation_ids.try_emplace(name, uint32_t(operations.size()));
-    if (added) operations.push_back(Operation{name, false, "", 0, 0});
+    if (added) operations.push_back(Operation{name});
     return it->second;
   }
   uint32_t intern_backward(uint32_t operation, const std::string& called, const std::string& node, uint32_t forward, uint32_t caller) {
     Lock guard(core.mutex);
+    if (!sites.alive(forward)) forward = 0;
     const std::string key = "\n" + std::to_string(operation) + " " + called + " " + node + " " + std::to_string(forward) + " " + std::to_string(caller);
     auto [it, added] = operation_ids.try_emplace(key, uint32_t(operations.size()));
-    if (added) operations.push_back(Operation{called, true, node, forward, caller});
+    if (!added) return it->second;
+    if (free_operations.empty()) {
+      operations.emplace_back();
+    } else {
+      it->second = free_operations.back();
+      free_operations.pop_back();
+    }
+    operations[it->second] = Operation{called, true, node, forward, caller};
     return it->second;
   }
 

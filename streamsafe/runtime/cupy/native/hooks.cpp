@@ -104,6 +104,7 @@ PyObject* begin(PyObject*, PyObject*) {
     Lock lock(s.core.mutex);
     s.core.reset(false);
     s.prints.clear();
+    s.sites.begin();
   }
   s.pageable.clear();
   s.copy_frame = nullptr;
@@ -160,6 +161,7 @@ PyObject* forked(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
+PyObject* places(PyObject*, PyObject*) { return PyLong_FromSize_t(state().sites.size()); }
 PyObject* site(PyObject*, PyObject* id) { return state().sites.pairs(uint32_t(PyLong_AsUnsignedLong(id))); }
 PyObject* site_id(PyObject*, PyObject* pairs) { return PyLong_FromUnsignedLong(state().sites.of(pairs)); }
 PyObject* operations(PyObject*, PyObject*) {
@@ -288,6 +290,7 @@ PyMethodDef FUNCTIONS[] = {
     {"operations", operations, METH_NOARGS, nullptr},
     {"pinned_changed", pinned_changed, METH_NOARGS, nullptr},
     {"plan", make_plan, METH_VARARGS, nullptr},
+    {"places", places, METH_NOARGS, nullptr},
     {"site", site, METH_O, nullptr},
     {"site_id", site_id, METH_O, nullptr},
     {"stream", reinterpret_cast<PyCFunction>(stream), METH_FASTCALL, nullptr},

@@ -20,6 +20,13 @@ class Prints {
   // How many copies are pending.
   size_t count() const { return count_; }
 
+  // visit(site) for where each copy was enqueued.
+  template <class F>
+  void sites(F&& visit) const {
+    for (auto& [start, sources] : at_)
+      for (auto& source : sources) visit(source->site);
+  }
+
   // A copy of `size` bytes from `start` was enqueued on a timeline, whose operation number `epoch` it is.
   void watch(Id line, Addr start, Addr size, Count epoch, Id site) {
     const Addr stop = start + size;

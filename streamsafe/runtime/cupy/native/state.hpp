@@ -254,7 +254,30 @@ inline Line line_of(PyObject* stream) {
 
 // -- after the core was asked -------------------------------------------------------------------------------------------------
 
-inline Id here() { return state().sites.capture(); }
+// Places in code that is gone are not kept once nothing remembers them.
+inline void retire_places() {
+  State& s = state();
+  for (bool more = true; more;) {
+    std::vector<PyObject*> released;
+    {
+      Lock lock(s.core.mutex);
+      released = s.sites.retire([&](std::vector<uint8_t>& dying) {
+        auto unmark = [&](Id, Id site) {
+          if (site < dying.size()) dying[site] = 0;
+        };
+        s.core.remembered(unmark);
+        s.prints.sites([&](Id site) { unmark(0, site); });
+      });
+    }
+    for (PyObject* code : released) Py_DECREF(code);
+    more = !released.empty();
+  }
+}
+
+inline Id here() {
+  if (state().sites.due()) retire_places();
+  return state().sites.capture();
+}
 
 // What a record, wait or synchronize was refused for. False: an exception is set.
 inline bool settle_edge(bool done) {
