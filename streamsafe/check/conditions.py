@@ -127,6 +127,9 @@ class Conditions:
             apart: str = distinct(a.timeline, b.timeline)
             if apart != "unknown":
                 return (apart == "no") != negated
+        differ = self.m.numbers.apart(ka, kb)
+        if differ is not None:
+            return differ == negated
         return (negated, ("eq", ka, kb))
 
     def _contains(self, a: V, b: V, negated: bool) -> bool | tuple[bool, Key]:

@@ -98,6 +98,7 @@ class Decisions:
                 self._equal(key[1], key[2])
         elif kind == "eq":
             self.never.setdefault(key[1], set()).add(key[2])
+            self.numbers.learn_apart(key[1], key[2])
         elif kind == "truth" and not value:
             self.falsy.add(key[1])
             for part in self.joins.get(key[1], ()):

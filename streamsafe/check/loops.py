@@ -56,7 +56,7 @@ class Loops:
         elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And if value else ast.Or):
             for part in test.values:
                 self._suppose(part, value)
-        elif isinstance(test, ast.Call) and value:
+        elif isinstance(test, (ast.Call, ast.Attribute)) and value:
             v = self.m.eval(test)
             if isinstance(v, Sym):
                 self.m.learned(("truth", self.m.key(v)), True)
@@ -169,6 +169,14 @@ class Loops:
             numbers.learn_less(stop, end, False)
             numbers.learn_less(end, stop, False)
 
+    def _another(self, i: int, stop: Any) -> bool:
+        """Whether there is a round with a number, unless the path knows that there is none: from then on it is known."""
+        numbers, number = self.m.numbers, self.m.key(Const(i))
+        if numbers.less(number, stop) is False:
+            return False
+        numbers.learn_less(number, stop, True)
+        return True
+
     def _round_count(self, start: int, stop: V, rounds: int) -> int:
         """How many rounds of a range with an unknown end are run: no more than the path knows that there are."""
         key = self.m.key(stop)
@@ -241,6 +249,8 @@ class Loops:
                     else min(stop - start, rounds + 2)
                 )
                 for i in range(n):
+                    if stop is None and not self._another(start + i, self.m.key(it.stop)):
+                        return
                     yield Const(start + i)
             else:
                 for i in range(rounds):
@@ -324,7 +334,10 @@ class Loops:
             return
         base = self.m.key(it)
         rounds = self.m.lengths.setdefault(base, rounds)  # as many as the last time
+        length = ("v", self.m.vn(("len", base)))
         for i in range(rounds):
+            if not self._another(i, length):
+                return
             if isinstance(it, Sym) and it.block is not None:
                 yield self.m.library.view(self.m.library.tensor(it), (("i", i),))
             else:

@@ -100,6 +100,23 @@ class Numbers:
         pair, bound = ((above, below), most - 1) if less else ((below, above), -most)
         self.differences[pair] = min(bound, self.differences.get(pair, bound))
 
+    def apart(self, a: Key, b: Key) -> bool | None:
+        """Whether a and b differ, as far as it follows from how numbers compared before."""
+        if not self.differences:
+            return None
+        less, greater = self.less(a, b), self.less(b, a)
+        if less or greater:
+            return True
+        return False if less is greater is False else None
+
+    def learn_apart(self, a: Key, b: Key) -> None:
+        """a and b differ: of which it is known that it is not the greater one, that is less."""
+        if self.differences:
+            if self.less(b, a) is False:
+                self.learn_less(a, b, True)
+            elif self.less(a, b) is False:
+                self.learn_less(b, a, True)
+
     def linear(self, key: Key) -> tuple[dict[Key, int], int]:
         """A number as a sum of unknowns, each so many times, and a constant."""
         if key[0] == "c":

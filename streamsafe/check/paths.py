@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .machine import Machine
 from .modules import Project
-from .program import Hazard, Timeline
+from .program import Hazard, Timeline, order_code
 from .source import Function, Module, Site
 from .state import Broke, Continued, Raised, Returned, Spent, StopGenerator
 
@@ -206,6 +206,9 @@ def _run(project: Project, start: Callable[[Machine], None], flips: dict[int, bo
 
 def _collect(m: Machine, found: Found) -> None:
     """Keep the hazards of a path."""
+    for h in m.hazards:
+        if h.missed is not None and h.missed.recheck_at_end is not None and h.missed.recheck_at_end():
+            h.missed, h.code = None, order_code(h.second)  # the wait was for something else
     unordered = {
         h.first.site[1]
         for h in m.hazards

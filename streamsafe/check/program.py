@@ -170,6 +170,11 @@ class Access:
     sequence: int = 0
 
 
+def order_code(second: Access) -> str:
+    """The code of two accesses of two streams that nothing orders, by the second one."""
+    return "SS102" if second.write else "SS101"
+
+
 class Launch(NamedTuple):
     """Work that a stream was given.
 
@@ -385,6 +390,21 @@ class Program:
             done[self.caller.id] = self.called
         return Reach(done, stream, site, self._sequence, stream.last)
 
+    def record(self, event: clocks.Event, stream: Timeline, site: Site, timing: bool) -> Reach:
+        """An event is recorded: what is done when it is.
+
+        Args:
+            timing: whether it measures a time, which is work of the stream, though nothing that a wait can be meant for.
+        """
+        if timing:
+            last = stream.last
+            self.enqueue(stream)
+            stream.last = last
+        reach = self.snapshot(stream, site)
+        self._sequence += 1
+        event.stamp(stream, self._sequence, site)
+        return reach
+
     def told_apart(self, a: Timeline, b: Timeline) -> bool:
         """The program makes one of two streams wait for the other: it takes them for two."""
         return any(wait.of is not None and {wait.who, wait.of} == {a, b} for wait in self.waits)
@@ -395,8 +415,19 @@ class Program:
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
-    def wait(self, who: Timeline, reach: Reach, site: Site = None, of: Timeline | None = None) -> None:
-        """A stream or the host waits for what something covers, which is work of ``of``."""
+    def wait(
+        self,
+        who: Timeline,
+        reach: Reach,
+        site: Site = None,
+        of: Timeline | None = None,
+        event: clocks.Event | None = None,
+    ) -> None:
+        """A stream or the host waits for what something covers, which is work of ``of``.
+
+        Args:
+            event: what it waits for, where that is an event.
+        """
         if of is not None and max(who.clock.get(of.id, 0), self.host.clock.get(of.id, 0)) >= reach.get(of):
             self.idle = len(self.waits)
         self.learn(who, reach)
@@ -408,10 +439,27 @@ class Program:
         if of is not None:
             subject = quoted(who.name)
             self.trail.add(self.now(), "waits", f"{subject} waits for {quoted(of.name)}", site, who)
-            self._sequence += 1
             whom = of.name if reach.site is None else "an event"
             record = Recorded(of, reach.get(of), reach.sequence, reach.site, reach.idle_since)
-            who.log.append((whom, None, record, (), None, self._sequence, site))
+            replaced = event.replaced if event is not None else ()
+            self._log(who, whom, event, record, replaced, site)
+
+    def wait_for_nothing(self, who: Timeline, event: clocks.Event, site: Site) -> None:
+        """A stream or the host waits for an event that is not recorded yet, which orders nothing (TS-12, TS-17)."""
+        self._log(who, "an event", event, None, (), site)
+
+    def _log(
+        self,
+        who: Timeline,
+        whom: str,
+        event: clocks.Event | None,
+        record: Recorded | None,
+        replaced: tuple[Recorded, ...],
+        site: Site,
+    ) -> None:
+        """Remember a wait, to explain with it what it does not cover."""
+        self._sequence += 1
+        who.log.append((whom, event, record, replaced, None, self._sequence, site))
 
     def _members_waited_for(self, who: Timeline, of: Timeline) -> None:
         """An element that is one of some streams is waited for where each of them is, after its last operation."""

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from ..parts import overlap
-from ..program import Access, Block, Hazard, Launch, Timeline, distinct
+from ..program import Access, Block, Hazard, Launch, Timeline, distinct, order_code
 from ..values import (
     Event,
     Map,
@@ -19,7 +19,7 @@ from ..values import (
 )
 from .callers import Callers
 from .path import Node, Notes, Part
-from .state import ASSUMPTIONS, HOSTS
+from .state import ASSUMPTIONS, HOSTS, Made
 
 
 class Accesses(Callers):
@@ -221,7 +221,7 @@ class Accesses(Callers):
         elif second.kind == "initial":
             code = "SS112"
         else:
-            code = "SS102" if second.write else "SS101"
+            code = order_code(second)
         missed = self.order.missed(block, first, second) if code in ("SS101", "SS102") else None
         if missed is not None:
             code = "SS103"
@@ -366,7 +366,8 @@ class Accesses(Callers):
             if launched:
                 cap.result(s, node, frozenset({kind}))
             return s
-        what = (t, at, self.m.site(node), op, seq if seq is not None else self.m.seq, kind)
+        when = seq if seq is not None else self.m.seq
+        what = Made(t, at, self.m.site(node), op, when, kind, t.last)
         if launched or t.origin not in ("ambient", "null"):
             self.made[s.vn] = what
             self.allocated(t, node, (kind,))

@@ -33,7 +33,7 @@ class Autograd(Streams):
             if ts:
                 self.launch(ts, [], "backward()", n, kind="initial")
         made = self.made.get(loss.vn) if isinstance(loss, Sym) else None
-        own = (made is not None and made[0] is self.cur()) or (
+        own = (made is not None and made.timeline is self.cur()) or (
             self.tensorish(loss)
             and any(a.write and a.timeline is self.cur() for a in self.tensor(loss).block.accesses)
         )

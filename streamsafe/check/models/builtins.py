@@ -11,6 +11,8 @@ from streamsafe.apis import names as apis
 from ..values import (
     NONE,
     Const,
+    Ctx,
+    Event,
     Func,
     Gen,
     Lazy,
@@ -20,6 +22,7 @@ from ..values import (
     Params,
     Range,
     Seq,
+    Stream,
     Sym,
     Tensor,
     V,
@@ -91,6 +94,9 @@ def is_one(v: V, kind: str) -> bool | None:
         return kind == v.kind or kind in SEQUENCES
     if isinstance(v, Map):
         return kind in MAPPINGS
+    if isinstance(v, (Stream, Event, Ctx)):
+        own = {Stream: "Stream", Event: "Event"}.get(type(v), "")
+        return True if kind == own else None if own and kind.endswith(own) else False
     if isinstance(v, Sym) and v.block is not None and kind in (CONTAINERS | MAPPINGS | {"Tensor"}):
         return kind == "Tensor"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 from ..program import Access, Block, Hazard, Timeline
 from ..values import (
@@ -41,8 +41,37 @@ DTYPES = frozenset(
 )
 
 
-Made: TypeAlias = tuple[Timeline, int, Site, str, int, str]
-"""The stream, place in it, place in the source, name, number and kind of the operation that made something."""
+class Made(NamedTuple):
+    """The operation that made something unknown.
+
+    Attributes:
+        timeline, at: its stream and place in it. site: its place in the source. op: its name.
+        call, sequence: when it was, in the time of the run and in the order of operations.
+        kind: what has to be assumed for it.
+    """
+
+    timeline: Timeline
+    at: int
+    site: Site
+    op: str
+    call: int
+    kind: str
+    sequence: int
+
+    def access(self) -> Access:
+        """That it writes what it makes."""
+        notes = frozenset({self.kind})
+        return Access(
+            self.timeline,
+            self.at,
+            True,
+            None,
+            self.site,
+            self.op,
+            notes=notes,
+            call=self.call,
+            sequence=self.sequence,
+        )
 
 
 class State(GraphRules):
@@ -146,10 +175,9 @@ class State(GraphRules):
                     v.block.owner = self.m.key(owner[0])
                 made = self.made.get(v.vn) or self.maybe.get(v.vn)
                 if made is not None:
-                    t, at, site, op, seq, kind = made
-                    v.block.accesses.append(Access(t, at, True, None, site, op, "", frozenset({kind}), seq))
-                    v.block.alloc, v.block.fresh, v.block.home = t, True, site
-                    v.block.lib = t.lib
+                    v.block.accesses.append(made.access())
+                    v.block.alloc, v.block.fresh, v.block.home = made.timeline, True, made.site
+                    v.block.lib = made.timeline.lib
                     v.block.notes.add("result")
                 if ("v", v.vn) in self.nets:
                     self.nets[v.block.uid] = self.nets[("v", v.vn)]

@@ -91,9 +91,7 @@ class Streams(Copies):
         self.tick()
         for e in self.m.among_others.pop(self.m.uid(ev), ()):
             e.unknown = True
-        if ev.timing:
-            self.order.enqueue(t)
-        ev.snapshot = self.order.snapshot(t, self.m.site(n))
+        ev.snapshot = self.order.record(ev.cell, t, self.m.site(n), bool(ev.timing))
         self.snapshots.append(ev.snapshot)
         ev.recorded = self.m.site(n)
         ev.of, ev.when = t, self.m.seq
@@ -113,7 +111,9 @@ class Streams(Copies):
         if cap is not None:
             cap.waited_event(t, ev, n)
         if ev.snapshot is not None:
-            self.order.wait(t, ev.snapshot, self.m.site(n), ev.of)
+            self.order.wait(t, ev.snapshot, self.m.site(n), ev.of, ev.cell)
+        elif ev.unrecorded and cap is None:
+            self.order.wait_for_nothing(t, ev.cell, self.m.site(n))
         return NONE
 
     def queried(self, snapshot: Known) -> V:
@@ -147,10 +147,15 @@ class Streams(Copies):
             if ev.unknown or (ev.snapshot is None and ev.timing is None):
                 self.order.all_known(self.order.host)
             elif ev.snapshot is not None:
-                self.order.wait(self.order.host, ev.snapshot, m.site(n), ev.of)
+                self.order.wait(self.order.host, ev.snapshot, m.site(n), ev.of, ev.cell)
+            elif ev.unrecorded:
+                self.order.wait_for_nothing(self.order.host, ev.cell, m.site(n))
             return NONE
         if name == "query":
             self.query("query()", ev.of, n)
+            if ev.unrecorded:
+                self.order.wait_for_nothing(self.order.host, ev.cell, m.site(n))
+                return Const(True)  # TS-17: of the empty set of work, all is done
             if ev.unknown:
                 self.order.all_known(self.order.host)
                 return m.fresh("query()")

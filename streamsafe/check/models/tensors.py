@@ -20,7 +20,7 @@ from ..values import (
 )
 from .evidence import NUMBER_OPERATORS, number_names, operands
 from .path import Node, Notes, Part
-from .state import HOSTS
+from .state import HOSTS, Made
 from .timing import Timing
 
 
@@ -303,16 +303,10 @@ class Tensors(Timing):
                 )
             s = self.m.sym(self.m.vn((*key, len(self.m.vns))), "<number>", "result")
             self.m.equal[s.vn] = ("v", self.m.vn(key))
-            seq = self.tick()
-            self.maybe[s.vn] = (
-                self.cur(),
-                self.order.enqueue(self.cur()),
-                self.m.site(node),
-                "arithmetic",
-                seq,
-                "unmodelled",
-            )
-            self.allocated(self.cur(), node, ("unmodelled",))
+            t = self.cur()
+            seq, at = self.tick(), self.order.enqueue(t)
+            self.maybe[s.vn] = Made(t, at, self.m.site(node), "arithmetic", seq, "unmodelled", t.last)
+            self.allocated(t, node, ("unmodelled",))
             return s
         return self.m.sym(self.m.vn(key), "<number>", hint)
 

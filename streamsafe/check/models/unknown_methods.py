@@ -169,8 +169,9 @@ def optimizer(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
             lib.sync_quiet()  # it asks whether a gradient is infinite
         if name == "step":
             lib.steps.append((lib.cur(), at))
-            for b in lib.module_blocks.values():
-                lib.launch([], [Tensor(b)], f"{name}()", n)
+            for k, b in lib.module_blocks.items():
+                if not models or ("net", k) in models:
+                    lib.launch([], [Tensor(b)], f"{name}()", n)
             if capture is not None:
                 lib.step_in_capture(r, n)
         return NONE
