@@ -170,7 +170,7 @@ class Loops:
             numbers.learn_less(end, stop, False)
 
     def _another(self, i: int, stop: Any) -> bool:
-        """Whether there is a round with a number, unless the path knows that there is none: from then on it is known."""
+        """Whether there is a round with a number, which the path knows from then on; not where it knows otherwise."""
         numbers, number = self.m.numbers, self.m.key(Const(i))
         if numbers.less(number, stop) is False:
             return False

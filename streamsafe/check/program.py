@@ -394,7 +394,7 @@ class Program:
         """An event is recorded: what is done when it is.
 
         Args:
-            timing: whether it measures a time, which is work of the stream, though nothing that a wait can be meant for.
+            timing: whether it measures a time, which is work of the stream, but not such as waits are meant for.
         """
         if timing:
             last = stream.last
