@@ -64,6 +64,7 @@ class Access:
         reads_or_writes: what it did to the memory.
         span: where it is written (static); None at run time.
         stack: how it was reached, innermost frame first (run time); empty for the static side.
+        module: the module of a model whose forward made it (``model.layers.3.mlp``), where one ran (run time).
     """
 
     operation: str
@@ -71,6 +72,7 @@ class Access:
     reads_or_writes: Mode
     span: Span | None = None
     stack: tuple[Frame, ...] = ()
+    module: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

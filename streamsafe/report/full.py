@@ -156,6 +156,8 @@ class _Block:
             yield "first access", _called(hazard.first.stack)
         if len(hazard.second.stack) > 1:
             yield "second access" if hazard.first is not None else "stack", _called(hazard.second.stack)
+        if hazard.second.module:
+            yield "module", quoted(hazard.second.module)
         if not hazard.second.stack and not hazard.second.span and hazard.first is None:
             yield "note", "no Python code of the program is known to have called it"
         for note in (*hazard.notes, *hazard.edges):

@@ -95,7 +95,9 @@ def hazard_of(data: Mapping[str, Any]) -> Hazard:
 def _access(data: Mapping[str, Any], span: Span | None) -> Access:
     stack = tuple(Frame(each["filename"], each["line"], each["function"]) for each in data.get("stack", ()))
     mode = data.get("reads_or_writes", "writes")
-    return Access(data.get("operation", ""), data.get("timeline", ""), mode, span, stack)
+    return Access(
+        data.get("operation", ""), data.get("timeline", ""), mode, span, stack, data.get("module", "")
+    )
 
 
 def _span(data: Mapping[str, Any]) -> Span | None:

@@ -124,6 +124,7 @@ def _access(access: Access) -> dict[str, Any]:
         "timeline": access.timeline,
         "reads_or_writes": access.reads_or_writes,
         "stack": [{"filename": f.filename, "line": f.line, "function": f.function} for f in access.stack],
+        **({"module": access.module} if access.module else {}),
     }
 
 

@@ -13,6 +13,7 @@ from streamsafe.registry import code_for
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.marks import FOUND, IMPORTED, SUPPRESSED, interop, places, written
+from streamsafe.runtime.memory_names import Names
 from streamsafe.runtime.repeats import Repeats
 from streamsafe.runtime.session import Session
 
@@ -50,6 +51,7 @@ class Judge:
         self.refine: Callable[[Conflict], Conflict] = lambda conflict: conflict
         self.repeats = Repeats()
         self._open: list[tuple[Conflict, Hazard]] = []
+        self._memory_names = Names()
 
     def report(self, conflicts: Sequence[Conflict], *, may_raise: bool = True) -> None:
         """Reports conflicts whose operation cannot be vetoed by the engine.
@@ -108,7 +110,7 @@ class Judge:
         """Gives conflicts their codes and tells the sessions; returns the hazard to raise, if any."""
         chosen: Hazard | None = None
         for conflict in conflicts:
-            hazard = coded(interop(self.refine(conflict), self.imported))
+            hazard = coded(self._named(interop(self.refine(conflict), self.imported)))
             silent = sum(session.suppressed for session in self.sessions)
             new = [session for session in self.sessions if session.take(hazard) is not None]
             if self.mark is None and not self.imported:  # a trace has each, and what came in has another code
@@ -122,6 +124,12 @@ class Judge:
                 chosen = chosen or due
         self.deferred = any(session.waiting for session in self.sessions)
         return chosen
+
+    def _named(self, conflict: Conflict) -> Conflict:
+        """With the name that the program has for the memory, and the module of a model in which it runs."""
+        name, module = self._memory_names.give(conflict)
+        memory = replace(conflict.memory, name=name)
+        return replace(conflict, memory=memory, second=replace(conflict.second, module=module))
 
     def error(self, conflicts: Sequence[Conflict], may_raise: bool) -> StreamHazardError | None:
         """As :meth:`judge`, for a watcher that raises by itself."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Hashable, Iterator
+from types import FrameType
 from typing import Any, Protocol, cast
 
 from streamsafe.order.checker import Checker
@@ -71,6 +72,14 @@ class FrontEnd(Protocol):
 
     def extent(self, value: object) -> tuple[int | None, int, int] | None:
         """Device (None for the host), address and bytes of one of the library's arrays; None for anything else."""
+
+    def parts(self, value: object) -> Iterator[tuple[str, object]] | None:
+        """What an object of the library holds, with ends of names (``[0].weight``); None for other objects."""
+
+    def forward(self, frame: FrameType | None) -> tuple[object, str, FrameType | None] | None:
+        """The model whose forward runs in a frame or its callers, the path of the innermost module in it
+        (``.layers.3``), and the frame that calls the model.
+        """
 
 
 def known() -> list[FrontEnd]:

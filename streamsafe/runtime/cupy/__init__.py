@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from streamsafe.runtime.library import UnsupportedError
@@ -107,6 +108,16 @@ def extent(value: object) -> tuple[int | None, int, int] | None:
     array: Any = value
     low, high = sys.modules["cupy"].byte_bounds(array)
     return int(array.device.id), int(low), int(high - low)
+
+
+def parts(value: object) -> Iterator[tuple[str, object]] | None:
+    """No object of CuPy's has arrays by name."""
+    return None
+
+
+def forward(frame: FrameType | None) -> tuple[object, str, FrameType | None] | None:
+    """CuPy has no models."""
+    return None
 
 
 def check_version(cupy: Any) -> None:

@@ -35,6 +35,11 @@ def variable(frame: FrameType, name: str) -> Any:
     return frame.f_locals[name]
 
 
+def variable_of(frame: FrameType, name: str) -> Any:
+    """What a local name of a frame stands for; None where it stands for nothing."""
+    return next((value for each, value in named(frame) if each == name), None)
+
+
 def variables(frame: FrameType) -> list[Any]:
     """What the local names of a frame stand for."""
     return [value for _, value in named(frame)]

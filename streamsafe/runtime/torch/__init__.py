@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from streamsafe.runtime.library import UnsupportedError
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.hooks.host_access import span
+from streamsafe.runtime.torch.modules import forward, parts
 
 if TYPE_CHECKING:
     from streamsafe.runtime.monitor import Monitor
@@ -97,7 +98,8 @@ def extent(value: object) -> tuple[int | None, int, int] | None:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
-    start, size = span(value)
+    with torch._C.DisableTorchFunctionSubclass():
+        start, size = span(value)
     return (value.device.index if value.is_cuda else None), start, size
 
 
@@ -106,7 +108,9 @@ __all__ = [
     "PACKAGES",
     "begin",
     "extent",
+    "forward",
     "install",
+    "parts",
     "refuse",
     "stream_handle",
     "timeline",
