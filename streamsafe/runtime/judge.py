@@ -12,7 +12,7 @@ from streamsafe.order.memory import Space
 from streamsafe.registry import code_for
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.errors import StreamHazardError
-from streamsafe.runtime.marks import FOUND, IMPORTED, SUPPRESSED, interop, places, written
+from streamsafe.runtime.marks import FOUND, IMPORTED, NAMED, SUPPRESSED, interop, names_of, places, written
 from streamsafe.runtime.memory_names import Names
 from streamsafe.runtime.repeats import Repeats
 from streamsafe.runtime.session import Session
@@ -128,6 +128,10 @@ class Judge:
     def _named(self, conflict: Conflict) -> Conflict:
         """With the name that the program has for the memory, and the module of a model in which it runs."""
         name, module = self._memory_names.give(conflict)
+        if (name, module) == (conflict.memory.name, ""):
+            return conflict
+        if self.mark is not None:
+            self.mark(NAMED, names_of(conflict, name, module))
         memory = replace(conflict.memory, name=name)
         return replace(conflict, memory=memory, second=replace(conflict.second, module=module))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Hazard, Memory, Missing, Note
@@ -15,6 +16,32 @@ SUPPRESSED = "suppressed"
 """A finding that was not reported: see :func:`places`."""
 FOUND = "found"
 """A conflict that the front end found by itself: see :func:`written`."""
+
+NAMED = "named"
+"""What the program calls the memory of conflicts: see :func:`names_of`."""
+
+
+def names_of(conflict: Conflict, name: str, module: str) -> tuple[Any, ...]:
+    """The places of a conflict with the name of its memory, and with the module of a model in which it is."""
+    return (_of(conflict), name, module)
+
+
+def _of(conflict: Conflict) -> tuple[Any, ...]:
+    accesses = (conflict.first, conflict.second)
+    lines = [
+        (each.stack[0].filename, each.stack[0].line) if each and each.stack else None for each in accesses
+    ]
+    return (conflict.memory.name, conflict.second.operation, *lines)
+
+
+def named(conflict: Conflict, names: dict[Any, tuple[str, str]]) -> Conflict:
+    """The conflict with what :func:`names_of` has written of its places."""
+    found = names.get(_of(conflict))
+    if found is None:
+        return conflict
+    name, module = found
+    memory, second = replace(conflict.memory, name=name), replace(conflict.second, module=module)
+    return replace(conflict, memory=memory, second=second)
 
 
 def places(hazard: Hazard) -> tuple[Any, ...]:

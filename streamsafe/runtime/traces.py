@@ -13,7 +13,17 @@ from streamsafe.order.operations import Allocate, Finish, Mark, Operation
 from streamsafe.order.trace import TraceError, read
 from streamsafe.runtime.autograd import GRADIENT, Gradients, recorded
 from streamsafe.runtime.judge import coded, reconsider
-from streamsafe.runtime.marks import BY_HOST, FOUND, IMPORTED, SUPPRESSED, interop, places, read_conflict
+from streamsafe.runtime.marks import (
+    BY_HOST,
+    FOUND,
+    IMPORTED,
+    NAMED,
+    SUPPRESSED,
+    interop,
+    named,
+    places,
+    read_conflict,
+)
 from streamsafe.runtime.session import Session
 
 TORN = (
@@ -36,6 +46,7 @@ def steps(path: str) -> Iterator[tuple[Operation, list[Conflict]]]:
             graphs: dict[int, Graph] = {}
             imported: list[tuple[Any, int, int]] = []
             gradients = Gradients()
+            names: dict[Any, tuple[str, str]] = {}
             by_host = False
             for operation in operations:
                 if isinstance(operation, Mark):
@@ -43,6 +54,9 @@ def steps(path: str) -> Iterator[tuple[Operation, list[Conflict]]]:
                         imported.append(operation.data)  # type: ignore[arg-type]
                     if operation.name == GRADIENT:
                         gradients.given(*operation.data)  # type: ignore[misc]
+                    if operation.name == NAMED:
+                        key, *known = operation.data  # type: ignore[misc]
+                        names[key] = (str(known[0]), str(known[1]))
                     by_host = operation.name == BY_HOST
                     yield operation, [read_conflict(operation.data)] if operation.name == FOUND else []  # type: ignore[arg-type]
                     continue
@@ -52,7 +66,7 @@ def steps(path: str) -> Iterator[tuple[Operation, list[Conflict]]]:
                 if found and by_host:
                     found = [each.refined(host=each.second.reads_or_writes) for each in found]
                 by_host = False
-                yield operation, [interop(each, imported) for each in found]
+                yield operation, [named(interop(each, imported), names) for each in found]
         except UnicodeDecodeError as error:
             raise TraceError(f"this is not text: {error}") from error
         except KeyError as error:

@@ -70,7 +70,9 @@ def test_a_parameter_and_the_module_that_runs(torch: Any) -> None:
     class Model(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8), torch.nn.Sequential(torch.nn.Linear(8, 8))])
+            self.layers = torch.nn.ModuleList(
+                [torch.nn.Linear(8, 8), torch.nn.Sequential(torch.nn.Linear(8, 8))]
+            )
 
         def forward(self, x: Any) -> Any:
             for layer in self.layers:
