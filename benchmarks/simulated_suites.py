@@ -11,8 +11,8 @@ passed and as a report.
 from __future__ import annotations
 
 import argparse
-import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -74,7 +74,7 @@ def read(path: Path) -> Result:
     return made
 
 
-def run(folder: Path, tests: list[str], options: list[str], limit: float) -> Result:
+def run(folder: Path, tests: list[str], options: list[str], limit: float, report: Path) -> Result:
     """Runs one suite.
 
     Args:
@@ -82,47 +82,33 @@ def run(folder: Path, tests: list[str], options: list[str], limit: float) -> Res
         tests: files and folders in it.
         options: for pytest.
         limit: seconds it may take.
+        report: the JUnit file to write.
     """
-    with tempfile.TemporaryDirectory() as temporary:
-        report = Path(temporary) / "report.xml"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "streamsafe",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-        ]
-        command += [
-            "--streamsafe=simulate,collect",
-            "--streamsafe-allow-idle",
-            f"--junitxml={report}",
-            "--tb=no",
-        ]
-        begun = time.monotonic()
-        ended = ""
+    report.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "pytest", "-p", "streamsafe", "-q", "-p", "no:cacheprovider"]
+    command += ["--streamsafe=simulate,collect", "--streamsafe-allow-idle", "--tb=short"]
+    command += [f"--junitxml={report}", *options, *tests]
+    begun = time.monotonic()
+    ended = ""
+    log = report.with_suffix(".log")
+    with log.open("w", encoding="utf-8") as output:
+        suite = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         try:
-            done = subprocess.run(
-                [*command, *options, *tests],
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=limit,
-                env=dict(os.environ),
-            )
-            lines = (done.stdout + done.stderr).strip().splitlines()
-            ended = (
-                ""
-                if done.returncode in (0, 1)
-                else f"status {done.returncode}: {lines[-1] if lines else ''}"[:120]
-            )
+            status = suite.wait(limit)
         except subprocess.TimeoutExpired:
-            ended = f"more than {limit:.0f} s"
-        made = read(report) if report.exists() else Result()
-        made.ended, made.seconds = ended, time.monotonic() - begun
-        return made
+            ended, status = f"more than {limit:.0f} s", 0
+            suite.send_signal(signal.SIGINT)  # pytest writes its report of the tests that have run
+            try:
+                suite.wait(60)
+            except subprocess.TimeoutExpired:
+                suite.kill()
+                suite.wait()
+    if status not in (0, 1):
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        ended = f"status {status}: {lines[-1] if lines else ''}"[:120]
+    made = read(report) if report.exists() else Result()
+    made.ended, made.seconds = ended, time.monotonic() - begun
+    return made
 
 
 def table(results: dict[str, Result]) -> str:
@@ -147,17 +133,24 @@ def main() -> None:
     parser.add_argument("--memory", default="8GiB")
     parser.add_argument("--capability", default="8.0")
     parser.add_argument("--limit", type=float, default=1800, help="seconds a suite may take")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="keep each suite's JUnit file and its output there"
+    )
     parser.add_argument("-k", dest="only", default="", help="as pytest's -k")
     chosen = parser.parse_args()
     words = ("devices", "memory", "capability")
     options = [f"--streamsafe-{word}={getattr(chosen, word)}" for word in words]
     options += ["-k", chosen.only] if chosen.only else []
     results = {}
-    for suite in chosen.suites:
-        name, _, rest = suite.partition("=")
-        folder, _, tests = rest.partition(":")
-        results[name] = run(Path(folder), tests.split(",") if tests else ["tests"], options, chosen.limit)
-        print(f"{name}: {dict(results[name].causes.most_common(8))}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        kept = (chosen.keep or Path(temporary)).resolve()
+        kept.mkdir(parents=True, exist_ok=True)
+        for suite in chosen.suites:
+            name, _, rest = suite.partition("=")
+            folder, _, tests = rest.partition(":")
+            files = tests.split(",") if tests else ["tests"]
+            results[name] = run(Path(folder), files, options, chosen.limit, kept / f"{name}.xml")
+            print(f"{name}: {dict(results[name].causes.most_common(8))}", file=sys.stderr, flush=True)
     print(table(results))
 
 

@@ -130,7 +130,7 @@ def watched() -> dict[str, Any]:
             different.append(f"{program.__name__}: {error!r}")
             continue
         notes |= set(opened.notes)
-        operators[program.__name__] = opened.operations
+        operators[program.__name__] = opened.coverage.operations if opened.coverage else 0
         if opened.hazards or not same(torch, plain[program.__name__], result):
             different.append(program.__name__)
     watch = front._watch

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-OLDEST, NEWEST = (2, 6), (2, 13)
+OLDEST, NEWEST = (2, 6), (2, 14)
 """The releases that the sanitizer's native code is written for."""
 
 

@@ -135,11 +135,11 @@ REFUSALS: dict[str, tuple[Callable[[Path, Path, pytest.MonkeyPatch], object], st
     ),
     "an old torch": (
         lambda torch, folder, monkeypatch: version(torch, "2.5.1"),
-        r"PyTorch 2\.5\.1 is not supported: .* 2\.6 to 2\.13",
+        r"PyTorch 2\.5\.1 is not supported: .* 2\.6 to 2\.14",
     ),
     "a new torch": (
-        lambda torch, folder, monkeypatch: version(torch, "2.14.0a0"),
-        r"PyTorch 2\.14\.0a0 is not supported: .* 2\.6 to 2\.13",
+        lambda torch, folder, monkeypatch: version(torch, "2.15.0a0"),
+        r"PyTorch 2\.15\.0a0 is not supported: .* 2\.6 to 2\.14",
     ),
     "no compiler": (
         lambda torch, folder, monkeypatch: monkeypatch.setenv("PATH", str(folder)),

@@ -315,6 +315,38 @@ def test_a_graph_draws_what_eager_work_draws(torch: Any) -> None:
 
 # -- graphs ----------------------------------------------------------------------------------------------------------
 
+
+def test_the_graph_that_is_captured_into(torch: Any) -> None:
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(RuntimeError, match="no graph"):
+        torch._C._CUDAGraph.get_currently_capturing_graph()
+    with torch.cuda.graph(graph):
+        torch.ones(1, device=D)
+        assert torch._C._CUDAGraph.get_currently_capturing_graph() is graph
+    with pytest.raises(RuntimeError, match="no graph"):
+        torch._C._CUDAGraph.get_currently_capturing_graph()
+
+
+def test_a_capture_that_ends_in_two_steps(torch: Any) -> None:
+    """As torch 2.14 ends it, which keeps the pools that a graph holds, too."""
+    x, graph = torch.zeros(2, device=D), torch._C._CUDAGraph()
+    pool = torch.cuda.graph_pool_handle()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin(pool=pool)
+        y = x + 1
+        graph._retain_pool((0, 99))
+        assert not graph._has_graph_exec
+        graph.capture_end_pre()
+        graph.instantiate()
+        graph.capture_end_post()
+    assert graph._has_graph_exec and graph.pools() == [tuple(pool), (0, 99)]
+    x.fill_(4)
+    graph.replay()
+    assert y.tolist() == [5, 5]
+    graph.reset()
+    assert graph.pools() == [] and not graph._has_graph_exec
+
+
 UNARY = (
     "abs acos angle asin atan ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma log log1p "
     "neg positive reciprocal relu round rsqrt selu sigmoid sign sgn signbit sin sinh sqrt square tan tanh trunc isnan "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+import weakref
 from typing import Any
 
 from streamsafe.simulate.torch.device import Device
@@ -17,9 +18,12 @@ _EMPTY = (
 
 
 def graphs(core: Any, device: Device) -> None:
+    made_here: weakref.WeakSet[Any] = weakref.WeakSet()
+
     class _CUDAGraph:
         _graph: int  # of the library; 0: none
         _pool: tuple[int, int]
+        _held: list[tuple[int, int]]
         _capturing: bool
         _generators: list[Any]
         _device: int
@@ -28,13 +32,23 @@ def graphs(core: Any, device: Device) -> None:
             made = super().__new__(cls)
             made._graph = 0
             made._pool = (0, 0)
+            made._held = []
             made._capturing = False
             made._generators = []
             made._device = 0
+            made_here.add(made)
             return made
 
         def register_generator_state(self, generator: Any) -> None:
             self._generators.append(generator)
+
+        @staticmethod
+        def get_currently_capturing_graph() -> Any:
+            here = core._accelerator_getDeviceIndex()
+            found = [each for each in made_here if each._capturing and each._device == here]
+            if not found or not device.is_capturing(here):
+                raise RuntimeError("There is no graph that the current stream is capturing into.")
+            return found[0]
 
         def capture_begin(
             self, pool: tuple[int, int] | None = None, capture_error_mode: str = "global"
@@ -51,7 +65,7 @@ def graphs(core: Any, device: Device) -> None:
             device.attempt("capture_begin", *chosen, _MODES[capture_error_mode], ctypes.byref(graph))
             self._pool, self._graph, self._capturing = (chosen[0], chosen[1]), graph.value, True
             self._device = core._accelerator_getDeviceIndex()
-            device.hold_pool(self._device, *self._pool, 1)
+            _CUDAGraph._retain_pool(self, self._pool)
             for generator in self._generators:
                 device.register_generator(self._graph, generator._cdata)
 
@@ -63,7 +77,16 @@ def graphs(core: Any, device: Device) -> None:
             if not device.graph_size(self._graph):
                 warnings.warn(_EMPTY, stacklevel=2)
 
+        def capture_end_pre(self) -> None:  # torch 2.14 ends a capture in two steps
+            _CUDAGraph.capture_end(self)
+
+        def capture_end_post(self) -> None: ...
+
         def instantiate(self) -> None: ...
+
+        @property
+        def _has_graph_exec(self) -> bool:
+            return bool(self._graph) and not self._capturing
 
         def replay(self) -> None:
             if not self._graph or self._capturing:
@@ -73,13 +96,21 @@ def graphs(core: Any, device: Device) -> None:
         def reset(self) -> None:
             if self._graph:
                 device.forget_graph(self._graph)
-                device.hold_pool(self._device, *self._pool, -1)
-            self._graph, self._capturing = 0, False
+                for pool in self._held:
+                    device.hold_pool(self._device, *pool, -1)
+            self._graph, self._capturing, self._held = 0, False, []
 
         def pool(self) -> tuple[int, int]:
             if not self._graph:
                 raise RuntimeError("Called CUDAGraph::pool() without a preceding successful capture.")
             return self._pool
+
+        def pools(self) -> list[tuple[int, int]]:
+            return list(self._held)
+
+        def _retain_pool(self, pool: tuple[int, int]) -> None:
+            self._held.append((pool[0], pool[1]))
+            device.hold_pool(self._device, *pool, 1)
 
         def enable_debug_mode(self) -> None: ...
 

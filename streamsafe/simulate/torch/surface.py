@@ -24,6 +24,11 @@ _SETTINGS: dict[str, tuple[str | None, str | None, Any]] = {
         100,
     ),
     "rotating": ("_cuda_tunableop_get_rotation_buffer_size", "_cuda_tunableop_set_rotating_buffer_size", -1),
+    "algorithms": (
+        "_cuda_tunableop_get_cublaslt_requested_algo_count",
+        "_cuda_tunableop_set_cublaslt_requested_algo_count",
+        -1,
+    ),
     "untuned": ("_cuda_record_untuned_is_enabled", "_cuda_record_untuned_enable", False),
 }
 """Getter, setter and first value."""
@@ -75,6 +80,9 @@ def surface(core: Any) -> None:
         "_cuda_CUDAAllocator": type("_cuda_CUDAAllocator", (), {}),
         "_cuda_CUDAAllocator_AllocatorState": type("_cuda_CUDAAllocator_AllocatorState", (), {}),
         "_cuda_clearCublasWorkspaces": lambda: None,
+        "_cudnn_clear_dropout_state": lambda: None,
+        "_cuda_memoryMetadataSupported": lambda: True,
+        "_cuda_annotateMemory": lambda address, metadata: None,
         "_cuda_resetCublasWorkspaceSize": lambda: values.update(workspace=first["workspace"]),
         "_cuda_resetCublasLtWorkspaceSize": lambda: values.update(lt_workspace=first["lt_workspace"]),
         "_cuda_tunableop_set_filename": lambda name, ordinal=False: names.__setitem__(0, name),
