@@ -189,6 +189,7 @@ class _Verdict:
         self.suppressions = ""
         self._shown: list[tuple[Hazard, str]] = []
         session.found = self._found
+        session.spares_threads = True
 
     def here(self) -> bool:
         """Whether this is the process that was launched, not one that it forked."""

@@ -134,6 +134,7 @@ def _open(mode: Mode, told: Reporter | None) -> tuple[sanitize, Session] | None:
             raise
         told.unwatched(str(error))
         return None
+    session.spares_threads = True
     if told is not None:
         session.found = lambda hazard: told.hazard(portable(hazard) | {"data": as_dict(hazard)})
     return manager, session

@@ -53,6 +53,8 @@ class Session:
         coverage: what was watched; None where nobody counted.
         found: called with each new hazard.
         fault: what went wrong in the sanitizer itself, so that a conflict could not be told; "" if nothing did.
+        spares_threads: a thread that the program has started goes on after a hazard: one that ends may leave others
+            waiting for it for ever.
         recount: brings what is counted up to date.
     """
 
@@ -73,6 +75,7 @@ class Session:
         self.coverage: Coverage | None = None
         self.found: Callable[[Hazard], None] | None = None
         self.fault = ""
+        self.spares_threads = False
         self.recount: Callable[[], None] | None = None
         self._patches = Patches()
 
@@ -142,6 +145,8 @@ class Session:
             warn(hazard, shown=self.found is not None)
             return None
         if self.mode != "raise" or hazard.confidence != "certain" or hazard.latent:
+            return None
+        if self.spares_threads and _started():
             return None
         self.raised.append(hazard)
         if may_raise and sys.exc_info()[1] is None:
@@ -222,6 +227,13 @@ class Session:
         plural = "s" if len(self.hazards) > 1 else ""
         times = f"; seen {total} times" if total > len(self.hazards) else ""
         return f"{len(self.hazards)} hazard{plural} ({found}{times})"
+
+
+def _started() -> bool:
+    """Whether the calling thread is one that the program has started, by `threading`."""
+    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
+    foreign = (threading._DummyThread, type(threading.main_thread()))  # type: ignore[attr-defined]
+    return thread is not None and not isinstance(thread, foreign)
 
 
 NOTHING = "nothing was watched"

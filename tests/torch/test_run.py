@@ -74,6 +74,37 @@ def test_stacks_end_where_the_program_begins(tmp_path: Path) -> None:
     assert "click" not in ended.stderr
 
 
+IN_A_THREAD = """
+import threading
+import torch
+side = torch.cuda.Stream()
+meeting = threading.Barrier(2)
+def work(wait):
+    x = torch.zeros(4, device="cuda")
+    if wait:
+        side.wait_stream(torch.cuda.default_stream())
+    with torch.cuda.stream(side):
+        x.add_(1)
+    x.record_stream(side)
+    meeting.wait()
+threads = [threading.Thread(target=work, args=(wait,)) for wait in (True, WAIT)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("ended")
+"""
+
+
+@pytest.mark.parametrize(("wait", "status"), [("False", 1), ("True", 0)])
+def test_a_hazard_of_a_thread_does_not_leave_others_waiting_for_it(
+    wait: str, status: int, tmp_path: Path
+) -> None:
+    ended = run("--simulate", program=IN_A_THREAD.replace("WAIT", wait), folder=tmp_path)
+    assert (ended.returncode, ended.stdout) == (status, "ended\n"), ended.stderr
+    assert ended.stderr.count("SS102 unordered-write") == status
+
+
 def test_a_cpu_build_says_how_to_go_on_without_a_gpu(tmp_path: Path) -> None:
     assert "streamsafe run --simulate" in run(program=RACE, folder=tmp_path).stderr
     other = run(program='raise RuntimeError("of the program")\n', folder=tmp_path)
