@@ -6,10 +6,27 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from . import data_model
 from .relevance import Relevance
-from .source import Class
+from .source import Class, Function
 from .state import MAX_DEPTH, Frame, Returned, State
-from .values import NO_RESULT, Cls, Const, Func, Gen, Lib, Map, Obj, Partial, Seq, Tensor, V
+from .values import (
+    HELD,
+    NO_RESULT,
+    NONE,
+    Bound,
+    Cls,
+    Const,
+    Func,
+    Gen,
+    Lib,
+    Map,
+    Obj,
+    Partial,
+    Seq,
+    Tensor,
+    V,
+)
 
 _WAITING_FOR_A_TIME = frozenset(
     "time.sleep builtins.max builtins.min asyncio.sleep builtins.round builtins.int builtins.float".split()
@@ -51,7 +68,7 @@ class Calls:
         """Evaluate the arguments of a call: those by place are put into ``args``."""
         for a in n.args:
             if isinstance(a, ast.Starred):
-                v = self.m.eval(a.value)
+                v = data_model.unpacked(self.m, self.m.eval(a.value), a)
                 if isinstance(v, Seq):
                     args += v.items
                 else:
@@ -65,6 +82,8 @@ class Calls:
         kwargs = {}
         for k in n.keywords:
             v = self.m.eval(k.value)
+            if k.arg is None:
+                v = data_model.contents(self.m, v)
             if k.arg is not None:
                 kwargs[k.arg] = v
             elif isinstance(v, Map):
@@ -83,6 +102,24 @@ class Calls:
                 m = c.methods.get(name)
                 if m is not None:
                     return self.call_function(Func(m, self_), args, kwargs, n)
+        return self._of_builtin_base(f, self_, name, args, kwargs, n)
+
+    def _of_builtin_base(
+        self, f: Function | None, self_: V | None, name: str, args: list[V], kwargs: dict[str, V], n: ast.Call
+    ) -> V:
+        """What ``super()`` calls of a base that is not in the tree: an object is made, or a container is used."""
+        if name == "__new__" and args and isinstance(args[0], Cls):
+            return Obj(args[0].cls, self.m.vn(("new", len(self.m.vns))), args[0].cls.name)
+        held = data_model.contents(self.m, self_) if self_ is not None else NONE
+        if isinstance(self_, Obj) and isinstance(held, (Seq, Map)) and not self_.cls.is_record:
+            if name == "__init__":
+                made = data_model.container(self.m, self_.cls.container, args, kwargs, n)
+                self_.fields[HELD] = made
+                return NONE
+            if name == "__getitem__" and args:
+                return self.m.element(held, args[0])
+            if not name.startswith("__"):
+                return self.m.library.method(held, name, args, kwargs, n)
         return self.m.fresh("super()." + name)
 
     def call_value(self, callee: V, args: list[V], kwargs: dict[str, V], n: ast.AST) -> V:
@@ -100,25 +137,24 @@ class Calls:
             if m is not None:
                 self.m.library.module_runs(callee)
                 return self.call_function(Func(m, callee), args, kwargs, n)
+        if isinstance(callee, Bound) and isinstance(callee.receiver, Cls) and callee.name == "_make":
+            given = self.m.materialised(args[0], n) if args else []
+            return self._construct(callee.receiver.cls, given, {}, n)
         return self.m.library.call_unknown(callee, args, kwargs, n)
 
     def _construct(self, c: Class, args: list[V], kwargs: dict[str, V], n: ast.AST) -> V:
-        if any(
-            b.endswith(("NamedTuple", "Enum", "IntEnum", "TypedDict", "Exception", "Error")) for b in c.bases
-        ):
+        if any(b.endswith(("Enum", "IntEnum", "TypedDict", "Exception", "Error")) for b in c.bases):
             o = Obj(c, self.m.vn(("new", len(self.m.vns))), c.name)
             for name, v in [*zip(c.declared, args, strict=False), *kwargs.items()]:
                 o.fields[name] = v
             return o
-        o = Obj(c, self.m.vn(("new", len(self.m.vns))), c.name[:1].lower() + c.name[1:])
+        o = data_model.made(self.m, c, args, kwargs, n)
         init = c.method("__init__")
         if init is not None:
             if init.strong or self.m.depth < 3:
                 self.call_function(Func(init, o), args, kwargs, n, force=True)
         else:
-            names = [name for k in reversed(c.mro()) for name in k.declared]
-            for name, v in [*zip(names, args, strict=False), *kwargs.items()]:
-                o.fields[name] = v
+            data_model.set_fields(self.m, o, args, kwargs, n)
             post = c.method("__post_init__")
             if post is not None:
                 self.call_function(Func(post, o), [], {}, n, force=True)
@@ -182,6 +218,16 @@ class Calls:
             *((k, self.m.key(v)) for k, v in sorted(kwargs.items())),
         )
 
+    def _default(self, f: Func, name: str, node: ast.expr) -> V:
+        """What a parameter is by default: evaluated once, where the function is defined."""
+        known = f.defaults.get(name)
+        if known is not None or isinstance(node, ast.Constant):
+            return known or self.m.eval(node)
+        key = ("default", f.function.module.path, node)
+        if key not in self.m.memo:
+            self.m.memo[key] = self.m.eval_in(f.function.module, node)
+        return self.m.memo[key]
+
     def bind(self, f: Func, args: list[V], kwargs: dict[str, V]) -> dict[str, V]:
         a = f.function.node.args
         env: dict[str, V] = {}
@@ -196,7 +242,7 @@ class Calls:
             elif p.arg in kwargs:
                 env[p.arg] = kwargs[p.arg]
             elif d is not None:
-                env[p.arg] = self.m.eval_in(f.function.module, d)
+                env[p.arg] = self._default(f, p.arg, d)
             else:
                 env[p.arg] = self.m.fresh(p.arg, "param")
         if a.vararg is not None:
@@ -205,7 +251,7 @@ class Calls:
             if p.arg in kwargs:
                 env[p.arg] = kwargs[p.arg]
             elif d is not None:
-                env[p.arg] = self.m.eval_in(f.function.module, d)
+                env[p.arg] = self._default(f, p.arg, d)
             else:
                 env[p.arg] = self.m.fresh(p.arg, "param")
         if a.kwarg is not None:

@@ -135,6 +135,8 @@ class Conditions:
     def _contains(self, a: V, b: V, negated: bool) -> bool | tuple[bool, Key]:
         """Whether a is in b."""
         ka = self.m.key(a)
+        if isinstance(b, Tensor) and self.m.at is not None:
+            self.m.library.host_value(b, self.m.at, "in")
         if isinstance(b, Map) and ka in b.items:
             return not negated
         if isinstance(b, Seq) and not b.more:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from . import data_model
 from .parts import overlap
 from .program import Access, Block, Timeline
 from .state import Raised, State
@@ -98,6 +99,8 @@ class Containers:
                 return got
             if v.factory is not None:
                 return self._made_for(v, index, v.factory)
+            if self.m.catching:
+                raise Raised  # there is code for the key that is missing
             got = self.m.sym(self.m.vn(("elem", self.m.uid(v), k)), "element")
             return got
         k = self.m.key(index)
@@ -108,6 +111,9 @@ class Containers:
             m = v.cls.method("__getitem__")
             if m is not None:
                 return self.m.call_function(Func(m, v), [index], {}, self.m.frame.module.tree)
+            held = data_model.contents(self.m, v)
+            if held is not v:
+                return self.element(held, index)
         hint = "host" if isinstance(v, Sym) and v.hint == "host" else "element"
         got = self.m.sym(self.m.vn(("item", self.m.key(v), k)), f"{getattr(v, 'text', '')}[...]", hint)
         if isinstance(v, Sym):
@@ -253,7 +259,7 @@ class Containers:
         more = False
         for e in n.elts:
             if isinstance(e, ast.Starred):
-                v = self.m.eval(e.value)
+                v = data_model.unpacked(self.m, self.m.eval(e.value), e)
                 if isinstance(v, Seq):
                     items += v.items
                     more |= v.more
@@ -270,6 +276,7 @@ class Containers:
         for k, v in zip(n.keys, n.values, strict=False):
             value = self.m.eval(v)
             if k is None:
+                value = data_model.contents(self.m, value)
                 if isinstance(value, Map):
                     m.items.update(value.items)
                 continue

@@ -7,9 +7,10 @@ import builtins
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
+from . import data_model
 from .source import STRONG, Class, Function, Module, dotted
 from .state import Raised, Returned, State
-from .values import NONE, Cls, Const, Func, Future, Lib, Seq, Stream, Sym, Tensor, V
+from .values import NONE, Cls, Const, Func, Future, Lib, Map, Seq, Stream, Sym, Tensor, V
 
 LIBRARIES = tuple(
     """torch numpy cupy time contextlib functools threading queue collections concurrent itertools asyncio copy random
@@ -18,7 +19,9 @@ LIBRARIES = tuple(
 """Packages that are no part of the tree."""
 _BUILTINS = frozenset(dir(builtins))
 _PLAIN = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.Name, ast.Attribute)
-_FOLLOWED = STRONG | frozenset("RawKernel ElementwiseKernel ReductionKernel RawModule getLogger".split())
+_FOLLOWED = STRONG | frozenset(
+    "RawKernel ElementwiseKernel ReductionKernel RawModule getLogger namedtuple ContextVar".split()
+)
 """Words of which one stands in what a module-level name is set to, where that is followed."""
 
 
@@ -89,6 +92,8 @@ class Expressions:
         else:
             v = Lib("builtins." + id_) if id_ in _BUILTINS else self._starred(m, id_)
         self.m.globals[k] = v
+        if id_ in m.fillers and isinstance(v, (Seq, Map)):
+            data_model.fill(self.m, m, id_)
         return v
 
     def _starred(self, m: Module, id_: str) -> V:
@@ -170,7 +175,7 @@ class Expressions:
 
     def eval_binop(self, n: ast.BinOp) -> V:
         a, b = self.m.eval(n.left), self.m.eval(n.right)
-        return self.m.library.binary(a, b, n)
+        return data_model.operated(self.m, n.op, a, b, n) or self.m.library.binary(a, b, n)
 
     def eval_unaryop(self, n: ast.UnaryOp) -> V:
         if isinstance(n.op, ast.Not):
@@ -252,7 +257,9 @@ class Expressions:
         return self.m.eval(n.body if taken else n.orelse)
 
     def eval_lambda(self, n: ast.Lambda) -> V:
-        return Func(self.m.frame.module.inner(n), None, self.m.frame)
+        f = Func(self.m.frame.module.inner(n), None, self.m.frame)
+        f.defaults = self.m.defaults_of(n.args)
+        return f
 
     def eval_joined(self, n: ast.JoinedStr) -> V:
         parts: list[Any] = []
@@ -263,6 +270,7 @@ class Expressions:
                 x = self.m.eval(v.value)
                 parts.append(self.m.key(x))
                 self.m.library.reported(x)
+                data_model.written(self.m, x, v)
                 if isinstance(x, Tensor):
                     self.m.library.host_value(x, v.value, "formatting")
                 elif isinstance(x, Sym) and self.m.library.tensorish(x):

@@ -126,6 +126,7 @@ def _inside(v: V) -> Iterable[V]:
         return [
             *([v.self_] if v.self_ is not None else ()),
             *(v.closure.env.values() if v.closure is not None else ()),
+            *v.defaults.values(),
         ]
     if isinstance(v, Work):
         return [v.tensor] if v.tensor is not None else []

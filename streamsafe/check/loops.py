@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from . import data_model
 from .source import Module, dotted
 from .state import MAX_ITEMS, MAX_ROUNDS, Broke, Continued, Raised, State, StopGenerator
 from .values import Const, Event, Func, Gen, Lazy, Map, Obj, Params, Range, Seq, Sym, Tensor, Thread, V
@@ -327,6 +328,10 @@ class Loops:
                         yield self.m.call_function(Func(n, it), [], {}, node)
                     except Raised:
                         return
+                return
+            held = data_model.contents(self.m, it)
+            if held is not it:
+                yield from self.iterate(held, node, rounds)
                 return
         if isinstance(it, Tensor):
             for i in range(rounds):

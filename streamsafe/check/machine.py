@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from . import data_model
 from .calls import Calls
 from .conditions import Conditions
 from .containers import Containers
@@ -101,6 +102,10 @@ class Machine(State):
 
     def attribute(self, owner: V, attr: str, n: ast.AST) -> V:
         return self.objects.attribute(owner, attr, n)
+
+    def has_attribute(self, owner: V, name: str) -> bool:
+        """Whether the path has set an attribute, or a class defines it."""
+        return data_model.has_attribute(self, owner, name)
 
     def element(self, v: V, index: V) -> V:
         return self.containers.element(v, index)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from . import data_model
 from .expressions import LIBRARIES
 from .source import Class, Function, dotted
 from .state import Frame, Raised, Returned, State
 from .values import Bound, Cls, Const, Event, Func, Lib, Obj, Partial, Seq, Sym, V
 
-_PROPERTIES = frozenset(("property", "cached_property", "functools.cached_property"))
+_CACHED = frozenset(("cached_property", "functools.cached_property"))
+_PROPERTIES = _CACHED | {"property"}
 _OF_MODULES = frozenset(
     """to cuda cpu train eval half bfloat16 requires_grad_ float parameters named_parameters register_buffer modules
     children buffers state_dict load_state_dict""".split()
@@ -137,6 +139,9 @@ class Objects:
             return self._of_class(owner.cls, attr)
         if isinstance(owner, Lib):
             return self._of_library(owner.name, attr)
+        known = data_model.function_attribute(self.m, owner, attr)
+        if known is not None:
+            return known
         return self.m.library.attribute(owner, attr, n)
 
     def _of_library(self, owner: str, attr: str) -> V:
@@ -161,17 +166,21 @@ class Objects:
         if v is not None:
             return v
         cls = owner.cls
+        getter = _getter(cls, attr)
+        if getter is not None:
+            got = self.m.call_function(Func(getter, owner), [], {}, n)
+            if not _CACHED.isdisjoint(getter.decorators):
+                owner.fields[attr] = got
+            return got
         method = cls.method(attr)
         if method is not None:
-            if not _PROPERTIES.isdisjoint(method.decorators):
-                return self.m.call_function(Func(method, owner), [], {}, n)
             if "staticmethod" in method.decorators:
                 return Func(method, None)
             return Func(method, Cls(cls) if "classmethod" in method.decorators else owner)
         v = self._class_attribute(cls, attr, none=False)
         if v is not None:
             return v
-        if attr in _OF_MODULES and cls.is_module():
+        if attr == "__dict__" or (attr in _OF_MODULES and cls.is_module()):
             return Bound(owner, attr)
         fallback = cls.method("__getattr__")
         if fallback is not None and not attr.startswith("__"):
@@ -204,6 +213,8 @@ class Objects:
         v = self._class_attribute(cls, attr)
         if v is not None:
             return v
+        if cls.is_record and attr == "_make":
+            return Bound(Cls(cls), attr)
         return self.m.sym(self.m.vn(("attr", self.m.key(Cls(cls)), attr)), f"{cls.name}.{attr}", "attr")
 
     def _class_attribute(self, cls: Class, attr: str, none: bool = True) -> V | None:
@@ -225,3 +236,14 @@ class Objects:
                 return None
             self.m.globals[key] = v
         return self.m.globals[key]
+
+
+def _getter(cls: Class, attr: str) -> Function | None:
+    """The method that a property calls: decorated, or given to ``property()`` in the body of the class."""
+    method = cls.method(attr)
+    if method is not None:
+        return method if not _PROPERTIES.isdisjoint(method.decorators) else None
+    value = next((c.attrs[attr] for c in cls.mro() if attr in c.attrs), None)
+    if isinstance(value, ast.Call) and dotted(value.func) == "property" and value.args:
+        return cls.method(dotted(value.args[0]))
+    return None

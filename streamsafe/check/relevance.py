@@ -43,7 +43,9 @@ def _reaches(fn: Function, depth: int, seen: set[Function]) -> bool:
                 return True
         cls = m.classes.get(w)
         if cls is not None and (
-            cls.about_graphs or any(f.strong or _reaches(f, depth + 1, seen) for f in _called(cls, fn.words))
+            cls.about_graphs
+            or _uses_what_it_makes(cls)
+            or any(f.strong or _reaches(f, depth + 1, seen) for f in _called(cls, fn.words))
         ):
             return True
         full = m.imports.get(w)
@@ -55,15 +57,23 @@ def _reaches(fn: Function, depth: int, seen: set[Function]) -> bool:
     return False
 
 
+def _uses_what_it_makes(cls: Class) -> bool:
+    """Whether the constructor of a class has to do with streams, and Python calls other methods of it."""
+    init = cls.method("__init__")
+    return init is not None and init.strong and any(map(_is_special, cls.methods))
+
+
+def _is_special(name: str) -> bool:
+    """Whether Python calls a method, beside where an object is made or ends."""
+    return name.startswith("__") and name.endswith("__") and name not in _OF_MAKERS
+
+
 def _called(cls: Class | None, words: frozenset[str]) -> list[Function]:
     """The methods of a class that a function with these words may call, by name or as Python does in a loop."""
     if cls is None:
         return []
     return [
-        f
-        for c in cls.mro()
-        for name, f in sorted(c.methods.items())
-        if name in words or (name.startswith("__") and name not in _OF_MAKERS)
+        f for c in cls.mro() for name, f in sorted(c.methods.items()) if name in words or _is_special(name)
     ]
 
 

@@ -108,6 +108,7 @@ class Models(Protocol):
 
     # calls
     def call(self, full: str, args: list[V], kwargs: dict[str, V], n: Any) -> V: ...
+    def method(self, r: V, name: str, args: list[V], kwargs: dict[str, V], n: Any) -> V: ...
     def call_unknown(self, callee: V, args: list[V], kwargs: dict[str, V], node: Any) -> V: ...
     def opaque(self, f: Func, args: list[V], kwargs: dict[str, V], node: Any, unseen: bool = False) -> V: ...
     def kernel(self, f: Func, args: list[V], kwargs: dict[str, V], node: Any) -> V: ...
@@ -135,6 +136,7 @@ class Models(Protocol):
     def slice_of(self, owner: Sym, node: Any, n: Any) -> V: ...
     def set_item(self, owner: V, target: ast.Subscript, v: V, s: Any, aug: bool) -> None: ...
     def set_data(self, owner: V, v: V, s: Any) -> None: ...
+    def gradient_assigned(self, owner: V, v: V) -> None: ...
     def set_grad(self, owner: Tensor, v: V, s: Any) -> None: ...
     def drop_gradients(self, node: Any) -> None: ...
     def parameter(self, p: Params, i: int) -> V: ...
@@ -200,6 +202,7 @@ class State:
         among_others: by the number of an event that an index picks: those that it may be.
         owners: by the number of an attribute's unknown: whose attribute it is.
         likes: the elements of containers that others stand for. like_of: of which containers.
+        catching: how many statements that are run go on where a mapping does not have a key.
     """
 
     def __init__(self, project: Project, flips: dict[int, bool]) -> None:
@@ -262,7 +265,7 @@ class State:
         self.threads: list[Thread] = []
         self.in_thread: list[Thread] = []
         self.pinning: set[int] = set()
-        self.expecting = 0
+        self.expecting = self.catching = 0
         self.times = 1.0
         self.timing = False
         self.measured: dict[V, Hazard] = {}
@@ -447,6 +450,13 @@ class State:
     def typed(self, fn: Function, arg: ast.arg, text: str) -> V | None:
         """The object that a parameter is by its annotation, made with unknown arguments."""
         raise NotImplementedError
+
+    def defaults_of(self, a: ast.arguments) -> dict[str, V]:
+        """What the parameters of a function are by default, where its definition is run."""
+        names = [*a.posonlyargs, *a.args]
+        pairs = [*zip(names[len(names) - len(a.defaults) :], a.defaults, strict=True)]
+        pairs += [(p, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True) if d is not None]
+        return {p.arg: self.eval(d) for p, d in pairs}
 
     def left(self, n: ast.AST) -> None:
         """A function has returned: what only its names held is released."""

@@ -8,12 +8,14 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
+from . import data_model, patterns
 from .source import dotted
 from .state import Broke, Continued, Frame, Raised, Returned, State, StopGenerator
 from .values import (
     NO_RESULT,
     NONE,
     Const,
+    Ctx,
     Event,
     Func,
     Gen,
@@ -83,7 +85,8 @@ class Statements:
         target = s.target
         load = self.m.eval(target)
         value = self.m.eval(s.value)
-        self.assign(target, self.m.library.inplace(load, value, s), s, aug=True)
+        got = data_model.operated(self.m, s.op, load, value, s, inplace=True)
+        self.assign(target, got or self.m.library.inplace(load, value, s), s, aug=True)
 
     def run_return(self, s: ast.Return) -> None:
         self.m.left_at = s
@@ -175,16 +178,22 @@ class Statements:
             return
         opened = self.m.library.enter(ctx, node)
         if target is not None:
-            self.assign(target, ctx, s)
+            given = isinstance(ctx, Ctx) and ctx.kind == "plain" and ctx.payload is not None
+            self.assign(target, ctx.payload if given else ctx, s)
         try:
             inner()
         finally:
             self.m.library.leave(opened, node)
 
     def run_try(self, s: ast.Try) -> None:
+        catches = any(_catches_missing_keys(h) for h in s.handlers)
         try:
             try:
-                self.m.body(s.body)
+                self.m.catching += catches
+                try:
+                    self.m.body(s.body)
+                finally:
+                    self.m.catching -= catches
             except Raised:
                 if not s.handlers:
                     raise
@@ -222,7 +231,9 @@ class Statements:
             self.m.lost(s)
 
     def run_function(self, s: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        self.m.frame.env[s.name] = Func(self.m.frame.module.inner(s), None, self.m.frame)
+        f = Func(self.m.frame.module.inner(s), None, self.m.frame)
+        f.defaults = self.m.defaults_of(s.args)
+        self.m.frame.env[s.name] = f
 
     def run_import(self, s: ast.Import | ast.ImportFrom) -> None:
         self.m.frame.module.add_import(s, self.m.frame.imports)
@@ -242,9 +253,7 @@ class Statements:
                 self.m.hazards.append(h)
 
     def run_match(self, s: ast.Match) -> None:
-        self.m.eval(s.subject)
-        chosen = next((c for c in s.cases if self.m.frame.module.strong(*c.body)), s.cases[0])
-        self.m.body(chosen.body)
+        patterns.run_match(self.m, s)
 
     def assign(self, t: ast.expr, v: V, s: ast.AST, aug: bool = False) -> None:
         if isinstance(t, ast.Name):
@@ -286,6 +295,8 @@ class Statements:
             else f"{t.value.id}.{t.attr}"
         )
         _name(v, text)
+        if data_model.set_attribute(self.m, owner, t.attr, v, s):
+            return
         if isinstance(owner, Obj):
             old = owner.fields.get(t.attr)
             owner.fields[t.attr] = v
@@ -301,6 +312,8 @@ class Statements:
                 return
             old = self.m.fields.get((owner.vn, t.attr))
             self.m.fields[(owner.vn, t.attr)] = v
+            if t.attr == "grad":
+                self.m.library.gradient_assigned(owner, v)
             if isinstance(v, Event):
                 self.m.may_be_recorded(v)  # by whose it is now
             if old is not None and old is not v:
@@ -319,6 +332,7 @@ class Statements:
     def _unpack(self, t: ast.Tuple | ast.List, v: V, s: ast.AST) -> None:
         if v is NO_RESULT:
             raise Raised
+        v = data_model.unpacked(self.m, v, s) if isinstance(v, Obj) else v
         elts = t.elts
         star = next((i for i, e in enumerate(elts) if isinstance(e, ast.Starred)), None)
         if isinstance(v, Seq) and star is None and len(v.items) == len(elts):
@@ -405,6 +419,12 @@ def _exit(body: list[ast.stmt]) -> type[ast.stmt] | None:
     ):
         return ast.Raise
     return None
+
+
+def _catches_missing_keys(h: ast.ExceptHandler) -> bool:
+    """Whether a handler is run where a mapping does not have a key."""
+    kinds = h.type.elts if isinstance(h.type, ast.Tuple) else [h.type]
+    return any(dotted(kind) in ("KeyError", "LookupError") for kind in kinds)
 
 
 @lru_cache(maxsize=4096)

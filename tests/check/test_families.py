@@ -319,22 +319,7 @@ FAMILIES = {
 }
 
 
-SHORT = {
-    "initial_gradients": "of a gradient given in a list, or at another place than the first, SS112 is missed or SS113",
-    "captures": "`torch.where` of one tensor waits, and is not refused in a capture",
-}
-"""Families of which some case is judged otherwise, with the reason."""
-
-
-@pytest.mark.parametrize(
-    "family",
-    [
-        pytest.param(
-            name, marks=[pytest.mark.xfail(reason=SHORT[name], strict=True)] if name in SHORT else []
-        )
-        for name in FAMILIES
-    ],
-)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_family(family: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """All cases of the family, or of a large one those of one part (``--part``)."""
     cases = FAMILIES[family]

@@ -163,6 +163,8 @@ class Accesses(Callers):
     def conflict(self, block: Block, first: Access, second: Access) -> None:
         host = self.order.host
         assumed = list(self.assumed(first, second))
+        if "root" in (first.kind, second.kind):
+            return
         if block.place == "pool":
             if distinct(first.timeline, second.timeline) in ("yes", "likely"):
                 self.violation_at("SS409", second.site, "replay")
@@ -201,6 +203,8 @@ class Accesses(Callers):
             if block.place not in HOSTS:
                 assumed.append("place")
             code = "SS302" if second.write else "SS301"
+            if second.write and self.is_read_as_well(first, second):
+                return
         elif first.library != second.library and first.call <= block.shared:
             code = "SS501"
         elif (
@@ -214,18 +218,23 @@ class Accesses(Callers):
             return  # of other models, as far as can be seen
         elif first.kind == "backward" and self.of_other_models(first, second):
             return
-        elif first.kind == second.kind == "backward" or (
-            first.kind == "backward" and second.kind != "backward"
-        ):
-            code = "SS111"
         elif second.kind == "initial":
             code = "SS112"
+        elif first.kind == "backward":
+            code = "SS111"
         else:
             code = order_code(second)
         missed = self.order.missed(block, first, second) if code in ("SS101", "SS102") else None
         if missed is not None:
             code = "SS103"
         self.m.hazards.append(Hazard(code, first, second, block, tuple(assumed), missed=missed))
+
+    def is_read_as_well(self, first: Access, write: Access) -> bool:
+        """Whether what the host writes is shown as read, by the same operation."""
+        return any(
+            h.code == "SS301" and h.first is first and h.second.site == write.site
+            for h in self.m.hazards[-4:]
+        )
 
     def of_other_models(self, backward: Access, use: Access) -> bool:
         """Whether gradients are used that are not those that a backward pass has written."""
@@ -318,6 +327,7 @@ class Accesses(Callers):
     def drop_gradients(self, node: Node) -> None:
         """The gradients are set to None: the next pass makes new ones."""
         old, self.grads = self.grads, self.new_gradients()
+        self.assigned.clear()
         old.freed = self.m.site(node)
         self.gradients_lost(old, node)
         if old.accesses and old.alloc is not None:

@@ -19,6 +19,8 @@ PINNED = frozenset("empty_pinned empty_like_pinned zeros_pinned alloc_pinned_mem
 KERNELS = frozenset("RawKernel ElementwiseKernel ReductionKernel RawModule".split())
 SHARING = frozenset("asarray frombuffer ravel reshape".split())
 """Functions of NumPy whose result is the memory that they are given."""
+GENERATORS = frozenset("default_rng Generator RandomState SeedSequence".split())
+"""What draws random numbers on the host."""
 NUMBERS = apis.ARRAY_TYPES | frozenset("prod ceil int32 int64".split())
 
 
@@ -84,6 +86,8 @@ def cupy_array(lib: Modules, c: Call) -> V | None:
 def numpy_function(lib: Modules, c: Call) -> V:
     """The host's: it reads what it is given, and waits for what is on the device."""
     last, n = c.last, c.node
+    if last in GENERATORS:
+        return lib.m.fresh(last, "rng")
     what = f"numpy.{last}()"
     view = last in SHARING
     tensors = [t for v in c.values() for t in lib.tensors_in(v)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..program import Access, Block
+from ..program import Access, Block, Timeline
 from ..values import (
     NONE,
     Const,
@@ -11,9 +11,12 @@ from ..values import (
     Tensor,
     V,
 )
-from .path import Args, Kwargs, Node
+from .path import Args, Kwargs, Node, Notes
 from .state import HOSTS
 from .streams import Streams
+
+PASSES = frozenset(("backward", "manual_backward"))
+"""Methods of losses, engines and trainers that run a backward pass."""
 
 
 class Autograd(Streams):
@@ -26,8 +29,10 @@ class Autograd(Streams):
         if self.m.capture is not None:
             self.m.capture.backward = True
         initial = kwargs.get("gradient") or (args[1] if len(args) > 1 else None)
-        if self.tensorish(loss):
-            self.launch([self.tensor(loss)], [], "backward()", n)
+        if self.tensorish(
+            loss
+        ):  # its nodes run where they were made (TA-01); of its value only the shape counts
+            self.launch([self.tensor(loss)], [], "backward()", n, kind="root")
         if initial is not None:
             ts = self.tensors_in(initial) or ([self.tensor(initial)] if isinstance(initial, Sym) else [])
             if ts:
@@ -56,8 +61,39 @@ class Autograd(Streams):
             self.grads.alloc, self.grads.home = self.cur(), self.m.site(n)
             if self.m.capture is None:
                 self.allocated(self.cur(), n)
+        for t in self.forward_streams(
+            loss
+        ):  # the gradients are written there, and the current stream waits (TA-02)
+            self.order.learn(self.cur(), self.order.snapshot(t))
         self.launch([], [Tensor(self.grads)], "backward()", n, kind="backward", notes=self.nets_of(loss))
         return NONE
+
+    def forward_streams(self, loss: V) -> set[Timeline]:
+        """The streams of this path on which a loss was computed: the nodes of its pass run there (TA-01)."""
+        if not self.tensorish(loss):
+            return set()
+        return {a.timeline for a in self.tensor(loss).block.accesses if a.write} - {
+            self.cur(),
+            self.order.host,
+        }
+
+    def gradients_read(self, name: str, n: Node, models: Notes = frozenset()) -> int:
+        """An optimizer, or what trains, reads the gradients.
+
+        Args:
+            models: those whose parameters the optimizer has.
+
+        Returns:
+            The epoch of that operation.
+        """
+        grads = [Tensor(self.grads), *self.assigned.values()]
+        pending = any(a.kind == "backward" for t in grads for a in t.block.accesses)
+        at, _ = self.launch(grads, [], f"{name}()", n, notes=models, strong=pending)
+        return at
+
+    def passes(self, name: str) -> bool:
+        """Whether a method of what trains runs a backward pass."""
+        return name in PASSES
 
     def zero_grad(self, args: Args, kwargs: Kwargs, n: Node) -> V:
         to_none = kwargs.get("set_to_none") or (args[0] if args else None)
@@ -83,6 +119,13 @@ class Autograd(Streams):
             self.drop_gradients(s)
         else:
             self.m.fields[(-owner.block.uid, "grad")] = v
+            self.gradient_assigned(owner, v)
+
+    def gradient_assigned(self, owner: V, v: V) -> None:
+        """A tensor becomes the gradient of a parameter: optimizers read it."""
+        given = self.tensors_in(v)
+        if given and given[0].block is not self.grads:
+            self.assigned[self.m.key(owner)] = given[0]
 
     def parameter(self, p: Params, i: int) -> V:
         s = self.m.sym(self.m.vn(("parameter", self.m.key(p.of), i)), "parameter", "parameter")

@@ -15,7 +15,7 @@ def backward(lib: Modules, c: Call) -> V:
 
 @models(FUNCTIONS, "torch.autograd.grad")
 def grad(lib: Modules, c: Call) -> V:
-    initial = c.kwargs.get("grad_outputs")
+    initial = c.given("grad_outputs", 2)
     for t in lib.tensors_in(initial) if initial is not None else ():
         lib.launch([t], [], "grad()", c.node, kind="initial")
     out = lib.new(c.node, "cuda", "torch", "grad", write=False)

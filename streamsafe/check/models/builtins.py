@@ -9,7 +9,9 @@ from typing import Any
 from streamsafe.apis import names as apis
 
 from ..values import (
+    HELD,
     NONE,
+    Cls,
     Const,
     Ctx,
     Event,
@@ -52,23 +54,34 @@ def asked(lib: Modules, c: Call) -> V:
     return m.sym(m.vn((c.last, *(m.key(v) for v in c.args))), f"{c.last}()", hint)
 
 
-models(BUILTINS, "id type callable hash issubclass dir vars input open")(asked)
+models(BUILTINS, "id callable hash issubclass dir input open")(asked)
+
+
+@models(BUILTINS, "type")
+def class_of(lib: Modules, c: Call) -> V:
+    return Cls(c.first.cls) if isinstance(c.first, Obj) else asked(lib, c)
+
+
+@models(BUILTINS, "vars")
+def attributes(lib: Modules, c: Call) -> V:
+    return lib.attributes_of(c.first) if isinstance(c.first, Obj) else asked(lib, c)
 
 
 @models(BUILTINS, "len")
 def length(lib: Modules, c: Call) -> V:
     a = c.first
+    if isinstance(a, Obj):
+        method = a.cls.method("__len__")
+        if method is not None:
+            return lib.m.call_function(Func(method, a), [], {}, c.node)
+        a = a.fields.get(HELD)
     return Const(len(a.items)) if isinstance(a, Seq) and not a.more else asked(lib, c)
 
 
 @models(BUILTINS, "hasattr")
 def has_attribute(lib: Modules, c: Call) -> V:
     a, name = c.first, c.args[1] if len(c.args) > 1 else None
-    if (
-        isinstance(a, Obj)
-        and isinstance(name, Const)
-        and (name.value in a.fields or a.cls.method(name.value))
-    ):
+    if a is not None and isinstance(name, Const) and lib.m.has_attribute(a, name.value):
         return Const(True)
     if isinstance(a, Tensor) and isinstance(name, Const) and name.value in apis.TENSOR_METHODS:
         return Const(True)
@@ -179,6 +192,8 @@ def mapped(lib: Modules, c: Call) -> V | None:
     f, source, got = c.args[0], c.args[1], []
     for v in lib.m.materialised(source, c.node):
         result = lib.m.call_value(f, [v], {}, c.node) if not isinstance(f, Const) else v
+        if c.last == "filter" and isinstance(result, Const) and not result.value:
+            continue
         got.append(result if c.last == "map" else v)
     return Seq(got, "list", True)
 
@@ -189,6 +204,8 @@ def sequence(lib: Modules, c: Call) -> V:
     m, a, kind = lib.m, c.first, KINDS.get(c.last, c.last)
     if a is None:
         return Seq([], kind)
+    if c.last == "sorted" and isinstance(a, (Seq, Lazy)):
+        compared(lib, lib.m.materialised(a, c.node), c)
     if isinstance(a, Seq):
         return Seq(list(a.items), kind, a.more)
     if isinstance(a, Gen):
@@ -205,11 +222,27 @@ def sequence(lib: Modules, c: Call) -> V:
     return s
 
 
+def compared(lib: Modules, items: list[V], c: Call) -> None:
+    """Elements are compared with each other, by what a key gives of them: of rows, the first fields."""
+    key = c.kwargs.get("key")
+    for v in items if len(items) > 1 or key is not None else ():
+        by = lib.m.call_value(key, [v], {}, c.node) if key is not None else v
+        while isinstance(by, Seq) and by.items:
+            by = by.items[0]
+        if isinstance(by, Tensor):
+            lib.host_value(by, c.node, f"{c.last}()")
+
+
 @models(BUILTINS, "dict")
 def mapping(lib: Modules, c: Call) -> V:
     made = Map({}, lib.m.vn(("dict", len(lib.m.vns))))
-    if isinstance(c.first, Map):
-        made.items.update(c.first.items)
+    a = c.first.fields.get(HELD) if isinstance(c.first, Obj) else c.first
+    if isinstance(a, Map):
+        made.items.update(a.items)
+    elif isinstance(a, (Seq, Lazy)):
+        for pair in lib.m.materialised(a, c.node):
+            if isinstance(pair, Seq) and len(pair.items) == 2:
+                made.items[lib.m.map_key(made, pair.items[0])] = pair.items[1]
     for k, v in c.kwargs.items():
         made.items[("c", "str", k)] = v
     return made
@@ -226,6 +259,16 @@ def memory_view(lib: Modules, c: Call) -> V:
 
 
 # ---------------------------------------------------------------------- numbers and text
+def converted_by_class(lib: Modules, v: Obj, c: Call) -> V | None:
+    """What the class of an object says of its value as a number or a text; None where it says nothing."""
+    text = ("__str__", "__repr__")
+    for name in text if c.last in ("print", "str", "format") else (f"__{c.last}__",):
+        method = v.cls.method(name)
+        if method is not None:
+            return lib.m.call_function(Func(method, v), [], {}, c.node)
+    return None
+
+
 @models(BUILTINS, "float int bool str repr format print sum max min any all abs round")
 def of_values(lib: Modules, c: Call) -> V:
     """The host wants the value of what it is given; sums of tensors, and what a tensor defines, are computed."""
@@ -233,7 +276,11 @@ def of_values(lib: Modules, c: Call) -> V:
     if last in ("min", "max") and len(c.args) == 1 and not c.kwargs and isinstance(a, Seq):
         if not a.items and not a.more and not a.limit:
             raise lib.m.Raised  # of nothing
+    if last in ("min", "max") and "key" in c.kwargs and a is not None:
+        compared(lib, m.materialised(a, n), c)
     for v in c.args:
+        if isinstance(v, Obj) and (converted := converted_by_class(lib, v, c)) is not None:
+            return converted
         if isinstance(v, Seq) and last == "sum" and lib.tensors_in(v):
             return lib.compute([v], n, "sum")
         if isinstance(v, Seq) and last in ("print", "str", "repr", "format"):

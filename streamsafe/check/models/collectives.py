@@ -13,6 +13,7 @@ POINT_TO_POINT = frozenset("isend irecv".split())
 """Give a work, whatever is asked for."""
 COLLECTIVES = apis.COLLECTIVES | POINT_TO_POINT | {"all_gather_coalesced"}
 WRITES_ALL = frozenset("all_reduce broadcast irecv recv reduce".split())
+READS_AS_WELL = frozenset("all_reduce reduce".split())
 READS_ALL = frozenset("isend send".split())
 GROUPLESS = ("index", "host", "getter")
 
@@ -56,7 +57,10 @@ def collective(lib: Modules, last: str, c: Call) -> V:
         writes, reads = tensors[:1], tensors[1:]
     for t in tensors:
         if t.block.place in HOSTS or t.numpy:
-            lib.host(t, t in writes, f"{last}()", c.node)
+            if t not in writes or last in READS_AS_WELL:
+                lib.host(t, False, f"{last}()", c.node)
+            if t in writes:
+                lib.host(t, True, f"{last}()", c.node)
     reads, writes = ([t for t in ts if t.block.place not in HOSTS] for ts in (reads, writes))
     if not (lib.flag(c.kwargs.get("async_op")) or last in POINT_TO_POINT):
         lib.launch(reads, writes, last, c.node)

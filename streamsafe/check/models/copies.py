@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from ..parts import overlap
 from ..program import Access, Block
 from ..values import (
+    HELD,
     NONE,
+    Bound,
     Const,
     Func,
+    Key,
     Map,
     Obj,
     Seq,
@@ -299,8 +302,25 @@ class Copies(Tensors):
             owner.block, owner.part = t.block, t.part
             self.m.released(s)
 
+    def attributes_of(self, o: Obj) -> Map:
+        """The ``__dict__`` of an object, as it is now."""
+        made = Map({}, self.m.vn(("dict", len(self.m.vns))))
+        made.items.update({("c", "str", name): v for name, v in o.fields.items() if name != HELD})
+        return made
+
+    def set_attributes(self, owner: V, entries: dict[Key, V]) -> None:
+        """The attributes of an object are set by their names, in its ``__dict__``."""
+        for key, v in entries.items():
+            if isinstance(owner, Obj) and key[0] == "c":
+                owner.fields[str(key[2])] = v
+
     def set_item(self, owner: V, target: ast.Subscript, v: V, s: Node, aug: bool) -> None:
         if isinstance(owner, Seq):
+            whole = isinstance(target.slice, ast.Slice) and target.slice.lower is target.slice.upper is None
+            if whole and isinstance(v, Seq):
+                old, owner.items = Seq(owner.items), list(v.items)
+                self.m.maybe_released(old, s)
+                return
             index = self.m.eval(target.slice) if not isinstance(target.slice, ast.Slice) else None
             if (
                 isinstance(index, Const)
@@ -311,7 +331,8 @@ class Copies(Tensors):
                 owner.items[index.value] = v
                 self.m.maybe_released(old, s)
             elif index is not None and owner.items:
-                place = ("elem", self.m.uid(owner), self.m.key(index))
+                known = isinstance(index, Const) and type(index.value) is int
+                place = ("elem", self.m.uid(owner), index.value if known else self.m.key(index))
                 self.m.likes[place], self.m.like_of[place] = v, owner
             return
         if isinstance(owner, Obj):
@@ -323,6 +344,11 @@ class Copies(Tensors):
                     else self.m.fresh("slice", "index")
                 )
                 self.m.call_function(Func(setter, owner), [index, v], {}, s)
+            elif HELD in owner.fields:
+                self.set_item(owner.fields[HELD], target, v, s, aug)
+            return
+        if isinstance(owner, Bound) and owner.name == "__dict__":
+            self.set_attributes(owner.receiver, {self.m.key(self.m.eval(target.slice)): v})
             return
         if isinstance(owner, Map):
             index = self.m.eval(target.slice) if not isinstance(target.slice, ast.Slice) else NONE

@@ -11,12 +11,14 @@ from streamsafe.order.hazard import quoted
 from ..program import Timeline
 from ..source import dotted
 from ..values import (
+    HELD,
     NONE,
     Bound,
     Clock,
     Const,
     Ctx,
     Event,
+    Func,
     Future,
     Gen,
     Generator,
@@ -45,6 +47,7 @@ from .captures import Captures
 from .modules import Modules
 from .path import Args, Kwargs, Node
 from .python import other_function, pool_method
+from .state import HOSTS
 from .tensor_methods import tensor_method
 from .torch_functions import torch_function
 from .unknown_methods import KEEPING, unknown_method
@@ -65,6 +68,10 @@ ASSERTED = frozenset(
 MOVES = frozenset("to cuda cpu train eval half bfloat16 requires_grad_ float".split())
 TRANSPOSED = frozenset("data T mT real imag".split())
 VIEWS = apis.VIEW_ATTRIBUTES
+TURNED = frozenset("T mT H mH".split())
+"""Views whose elements do not lie in order."""
+FIELDS = frozenset(("values", "indices"))
+"""What several functions of torch give, as fields of one result; of a sparse tensor they are methods."""
 METADATA = frozenset("shape dtype ndim is_cuda requires_grad itemsize".split())
 TENSOR_METADATA = METADATA | frozenset("device nbytes size layout strides".split())
 
@@ -114,14 +121,17 @@ class Library(Captures):
             return self.method(callee.receiver, callee.name, args, kwargs, node)
         if isinstance(callee, Sym):
             return self.call_sym(callee, args, kwargs, node)
-        if isinstance(callee, Ctx):
-            return callee
+        if isinstance(callee, Ctx):  # as a decorator
+            return args[0] if args and isinstance(args[0], (Func, Partial)) else callee
         if isinstance(callee, Graphed):
             return self.call_graphed(callee, args, node)
+        if isinstance(callee, Tensor) and callee.text in FIELDS:
+            return callee  # of a sparse tensor
         kind = (
             "model" if isinstance(callee, Tensor) else "helper"
         )  # what was moved as a tensor is, was a module
-        return self.unmodelled("call", None, args, kwargs, node, kind)
+        nets = frozenset({("net", self.m.key(callee))}) if isinstance(callee, Tensor) else frozenset()
+        return self.computed_by(self.unmodelled("call", None, args, kwargs, node, kind), nets)
 
     def call_sym(self, callee: Sym, args: Args, kwargs: Kwargs, node: Node) -> V:
         m = self.m
@@ -167,6 +177,12 @@ class Library(Captures):
             return r
         if isinstance(r, (Const, Clock, Range, Lazy)):
             return m.fresh(name, "host")
+        if isinstance(r, Bound) and r.name == "__dict__" and isinstance(r.receiver, Obj):
+            if name != "update":
+                return self.map_method(self.attributes_of(r.receiver), name, args, kwargs, n)
+            given = args[0].items if args and isinstance(args[0], Map) else {}
+            self.set_attributes(r.receiver, {**given, **{("c", "str", k): v for k, v in kwargs.items()}})
+            return NONE
         if isinstance(r, Gen):
             return m.next_of(r, n) if name in ("__next__", "send") else m.fresh(name)
         if isinstance(r, Ctx):
@@ -203,8 +219,7 @@ class Library(Captures):
     def context_method(self, r: Ctx, c: Call) -> V:
         current = self.m.current
         if r.kind == "stack" and c.name == "enter_context" and c.args:
-            r.payload.append(self.enter(c.args[0], c.node))
-            return c.args[0]
+            return self.enter_until_left(r, c.args[0], c.node)
         if r.kind == "stack" and c.name == "callback" and c.args:
             r.payload.append(Partial(c.args[0], c.args[1:], c.kwargs))
             return c.args[0]
@@ -215,6 +230,23 @@ class Library(Captures):
         elif c.name == "__exit__" and r.kind == "stream" and len(current[r.payload[0]]) > 1:
             current[r.payload[0]].pop()
         return r
+
+    def enter_until_left(self, stack: Ctx, v: V, n: Node) -> V:
+        """Enter a context that is left with a stack.
+
+        Returns:
+            What it gives.
+        """
+        if isinstance(v, Gen):
+            stack.payload.append(v)
+            return self.m.next_of(v, n)
+        if isinstance(v, Obj):
+            enter, leave = v.cls.method("__enter__"), v.cls.method("__exit__")
+            if leave is not None:
+                stack.payload.append(Partial(Func(leave, v), [NONE, NONE, NONE], {}))
+            return self.m.call_function(Func(enter, v), [], {}, n) if enter is not None else v
+        stack.payload.append(self.enter(v, n))
+        return v.payload if isinstance(v, Ctx) and v.kind == "plain" and v.payload is not None else v
 
     def object_method(self, r: V, c: Call, callee: Sym | None) -> V:
         """A method that an object has of a base that is not in sight."""
@@ -234,6 +266,16 @@ class Library(Captures):
     def inherited(self, r: Obj, c: Call) -> V | None:
         """What test cases, threads and modules have of their base class."""
         name, args, kwargs, n = c.name, c.args, c.kwargs, c.node
+        held = r.fields.get(HELD)
+        if isinstance(held, (Seq, Map)) and not name.startswith("__"):
+            return self.method(held, name, args, kwargs, n)
+        if name in apis.GRADIENT_METHODS:
+            self.gradients_read(name, n)
+            return NONE
+        if self.passes(name) and args:
+            return self.backward(args, kwargs, n)
+        if r.cls.is_record and name == "_replace":
+            return self.with_changes(r, kwargs)
         if name.startswith(("assert", "fail")) and self.is_test_case(r.cls):
             for v in args:
                 if isinstance(v, Tensor):
@@ -289,13 +331,19 @@ class Library(Captures):
         m, block = self.m, owner.block
         if attr == "data":
             return self.view(owner, ())  # its own: where it lies may be set
+        if attr in FIELDS and owner.lib == "torch" and not owner.numpy:
+            field = owner.of(owner.part)
+            field.text = attr
+            return field
         if attr in VIEWS:
-            return owner
+            return owner.turned() if attr in TURNED else owner
         if attr == "grad":
             return m.fields.get((-block.uid, "grad")) or self.gradient_of(owner)
         if attr == "device" and block.uid in self.moved_to:
             return self.moved_to[block.uid]
         sure = block.uid not in self.moved_to and "guessed" not in block.notes
+        if attr == "device" and sure and block.place in HOSTS and "registered" not in block.notes:
+            return Const("cpu")
         if attr == "is_cuda" and sure and block.place in ("cuda", "pinned", "pageable"):
             return Const(block.place == "cuda")
         if attr in TENSOR_METADATA and (attr != "size" or block.lib == "cupy" or owner.numpy):
@@ -386,7 +434,9 @@ class Library(Captures):
         elif opened[0] == "stack":
             while opened[1]:
                 last = opened[1].pop()
-                if isinstance(last, Partial):
+                if isinstance(last, Gen):
+                    self.m.next_of(last, node, NONE)
+                elif isinstance(last, Partial):
                     self.m.call_value(last.func, last.args, last.kwargs, node)
                 else:
                     self.leave(last, node)

@@ -40,7 +40,7 @@ class Modules(Unknown):
         pb = self.module_blocks.get(self.m.key(callee))
         given = [t for v in values for t in self.tensors_in(v)]
         if pb is not None and pb.place in HOSTS and not any(self.known_on_device(t) for t in given):
-            for t in given:
+            for t in (Tensor(pb), *given):
                 if t.block.place in HOSTS:
                     self.host(t, False, f"{name}()", node)
             return Tensor(Block("pageable"))  # the host computes it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..source import record_class
 from ..values import NONE, Cls, Const, Ctx, Func, Gen, Lazy, Lib, Map, Obj, Partial, Seq, Thread, V
 from .calls import FUNCTIONS, Call, models
 from .modules import Modules
@@ -52,7 +53,7 @@ def imported(lib: Modules, c: Call) -> V | None:
 # ---------------------------------------------------------------------- contexts
 @models(FUNCTIONS, "contextlib.nullcontext contextlib.suppress")
 def plain_context(lib: Modules, c: Call) -> V:
-    return Ctx("plain")
+    return Ctx("plain", c.first if c.last == "nullcontext" else None)
 
 
 @models(FUNCTIONS, "contextlib.ExitStack")
@@ -70,6 +71,78 @@ def expecting(lib: Modules, c: Call) -> V:
 @models(FUNCTIONS, "functools.partial")
 def partial(lib: Modules, c: Call) -> V:
     return Partial(c.args[0], c.args[1:], c.kwargs) if c.args else NONE
+
+
+@models(FUNCTIONS, "functools.reduce")
+def reduced(lib: Modules, c: Call) -> V | None:
+    if len(c.args) < 2:
+        return None
+    items = lib.m.materialised(c.args[1], c.node)
+    got = c.args[2] if len(c.args) > 2 else items.pop(0) if items else NONE
+    for v in items:
+        got = lib.m.call_value(c.args[0], [got, v], {}, c.node)
+    return got
+
+
+@models(FUNCTIONS, "types.SimpleNamespace argparse.Namespace")
+def namespace(lib: Modules, c: Call) -> V:
+    m = lib.m
+    made = Obj(record_class(m.frame.module, c.last, ()), m.vn(("new", len(m.vns))), c.last.lower())
+    made.fields.update(c.kwargs)
+    return made
+
+
+@models(FUNCTIONS, "dataclasses.fields")
+def fields(lib: Modules, c: Call) -> V | None:
+    cls = c.first.cls if isinstance(c.first, (Obj, Cls)) else None
+    if cls is None:
+        return None
+    kind = record_class(cls.module, "Field", ())
+    found: list[V] = []
+    for name in (name for k in reversed(cls.mro()) for name in k.declared):
+        field = Obj(kind, lib.m.vn(("new", len(lib.m.vns))), "field")
+        field.fields["name"] = Const(name)
+        found.append(field)
+    return Seq(found, "tuple")
+
+
+@models(FUNCTIONS, "dataclasses.replace")
+def replaced(lib: Modules, c: Call) -> V | None:
+    return lib.with_changes(c.first, c.kwargs) if isinstance(c.first, Obj) else None
+
+
+@models(FUNCTIONS, "collections.namedtuple")
+def named_tuple(lib: Modules, c: Call) -> V | None:
+    name, fields = c.first, c.args[1] if len(c.args) > 1 else None
+    if isinstance(fields, Const):
+        names = str(fields.value).replace(",", " ").split()
+    else:
+        names = (
+            [str(v.value) for v in fields.items if isinstance(v, Const)] if isinstance(fields, Seq) else []
+        )
+    if not isinstance(name, Const) or not all(x.isidentifier() for x in (str(name.value), *names)):
+        return None
+    return Cls(record_class(lib.m.frame.module, str(name.value), names))
+
+
+@models(FUNCTIONS, "contextvars.ContextVar")
+def context_variable(lib: Modules, c: Call) -> V:
+    s = lib.m.fresh("a context variable", "context variable")
+    default = c.kwargs.get("default")
+    if default is not None:
+        lib.given[(s.vn, "")] = default
+    return s
+
+
+@models(FUNCTIONS, "asyncio.run asyncio.wait_for asyncio.shield asyncio.create_task asyncio.ensure_future")
+def coroutine(lib: Modules, c: Call) -> V | None:
+    """What a coroutine gives: it was run where it was called."""
+    return c.first
+
+
+@models(FUNCTIONS, "asyncio.gather")
+def gathered(lib: Modules, c: Call) -> V:
+    return Seq(list(c.args), "list")
 
 
 @models(FUNCTIONS, "collections.deque")

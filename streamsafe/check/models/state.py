@@ -144,6 +144,8 @@ class State(GraphRules):
         self.copied: list[tuple[Block, Access]] = []
         self.lent_uses: list[tuple[Block, Access]] = []  # uses, on other streams, of what objects hold
         self.known_parameters: dict[int, Sym] = {}
+        self.assigned: dict[Any, Tensor] = {}  # by the key of a parameter: what was set as its gradient
+        self.engines: set[int] = set()  # unknowns that have run a backward pass of a loss of theirs
         self.module_blocks: dict[Any, Block] = {}  # by the key of a module: its parameters
         self.started: dict[int, Thread] = {}  # by object: its thread
         self.graphs_of: dict[int, Graph] = {}  # by unknown
@@ -152,6 +154,12 @@ class State(GraphRules):
         # by class: whether a name is an attribute of its objects
         self.attributes: dict[Any, dict[str, bool]] = {}
         self.abandoned: Any = None  # the loss of gradients that a replay has written
+
+    def with_changes(self, o: Obj, changes: Kwargs) -> Obj:
+        """``dataclasses.replace``, ``_replace`` of a named tuple: another object with the same fields but for some."""
+        other = Obj(o.cls, self.m.vn(("new", len(self.m.vns))), o.text)
+        other.fields.update({**o.fields, **changes})
+        return other
 
     def cur(self, lib: str = "torch") -> Timeline:
         return self.m.current[lib][-1]

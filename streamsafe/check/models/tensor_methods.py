@@ -35,6 +35,8 @@ RARE = frozenset(
     to_sparse_csc to_sparse_csr triangular_solve unsafe_chunk unsafe_split values""".split()
 )
 """Methods of tensors that the tables of the models do not name: they compute something new."""
+TURNING = frozenset("t transpose permute swapaxes swapdims movedim moveaxis".split())
+"""Views in which the elements come in another order than they lie in."""
 RESHAPES = frozenset("contiguous reshape flatten".split())
 """A view where the memory allows it, else a copy."""
 
@@ -93,7 +95,7 @@ def view_method(lib: Modules, t: Tensor, c: Call) -> V:
         return Seq([lib.view(t, (("i", i),)) for i in range(2)], "tuple", True)
     if c.name in ("narrow", "select"):
         return lib.view(t, tuple(("i", lib.m.key(v)) for v in c.args))
-    return t
+    return t.turned() if c.name in TURNING else t
 
 
 def in_place(lib: Modules, t: Tensor, c: Call) -> V:
@@ -122,7 +124,12 @@ def names(lib: Modules, t: Tensor, c: Call) -> V:
     return Lazy("keys", [lib.m.sym(lib.m.vn(("names", t.block.uid)), "names", "host")])
 
 
-@models(TENSOR_METHODS, "contiguous reshape flatten __enter__ __exit__ __getitem__")
+@models(TENSOR_METHODS, "contiguous")
+def contiguous(lib: Modules, t: Tensor, c: Call) -> V:
+    return lib.compute([t], c.node, "contiguous", t.lib) if t.strided else t
+
+
+@models(TENSOR_METHODS, "reshape flatten __enter__ __exit__ __getitem__")
 def itself(lib: Modules, t: Tensor, c: Call) -> V:
     return t
 
@@ -227,13 +234,13 @@ def to(lib: Modules, t: Tensor, c: Call) -> V:
 def upload(lib: Modules, t: Tensor, non_blocking: bool, c: Call) -> V:
     """TM-02, TM-03: from the host; only from pinned memory, and if asked, the host goes on."""
     n, kind = c.node, t.lib
-    if t.block.place == "pinned" and non_blocking:
+    if t.block.place == "pinned" and non_blocking and not t.strided:  # TM-16: else from a copy made at once
         out = lib.new(n, "cuda", kind, "to", write=False)
         lib.launch([t], [out], "to", n, kind, "h2d")
         return out
     if lib.m.capture is not None and not non_blocking and "registered" not in t.block.notes:
         lib.violation("SS401", n, "a copy from pageable memory")
-    if t.block.place == "pinned":
+    if t.block.place == "pinned" and not t.strided:
         out = lib.new(n, "cuda", kind, "to", write=False)
         lib.launch([t], [out], "to", n, kind)
     else:

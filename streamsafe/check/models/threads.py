@@ -17,6 +17,7 @@ from ..values import (
     Partial,
     Seq,
     Stream,
+    Sym,
     Thread,
     V,
     Work,
@@ -43,7 +44,7 @@ class Threads(Autograd):
             else:
                 value = (
                     m.call_value(f, list(args), dict(kwargs), n)
-                    if isinstance(f, (Partial, Obj, Cls, Bound))
+                    if isinstance(f, (Partial, Obj, Cls, Bound, Sym))
                     else m.fresh("<result>")
                 )
         except m.Blocked:

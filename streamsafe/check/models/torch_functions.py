@@ -307,7 +307,7 @@ def sized_by_values(lib: Modules, c: Call) -> V | None:
         return None
     if c.last == "repeat_interleave" and any(isinstance(v, Const) for v in c.args[1:2]):
         return None  # each as often as the others
-    return blocking(lib, c) if lib.m.capture is None else None
+    return blocking(lib, c) if lib.m.capture is None or c.last == "where" else None
 
 
 @models(TORCH_FUNCTIONS, apis.VIEW_FUNCTIONS)

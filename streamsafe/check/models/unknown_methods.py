@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from streamsafe.apis import names as apis
 
-from ..values import NONE, Const, Func, Params, Seq, Sym, Tensor, V
+from ..values import NONE, Const, Func, Params, Partial, Seq, Sym, Tensor, V
 from .calls import Call
 from .displaced import MOVES
 from .modules import Modules
@@ -101,6 +101,15 @@ def listed(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     return m.sym(m.vn(("listed", r.vn, c.name)), f"{r.text}.{c.name}()", "element")
 
 
+def context_variable(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """A variable of the context: this thread's, or this task's."""
+    if r.hint != "context variable":
+        return None
+    if c.name == "set" and c.args:
+        lib.given[(r.vn, "")] = c.args[0]
+    return lib.given.get((r.vn, "")) if c.name == "get" else lib.m.fresh(c.name, "host")
+
+
 def logs(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     m = lib.m
     if r.hint != "logger":
@@ -150,21 +159,17 @@ def optimizer(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     name, n, capture, low = c.name, c.node, lib.m.capture, r.text.lower()
     if capture is not None and r.hint == "scaler":
         lib.scaler_in_capture(name, c.args, n)
-    if r.hint not in ("optimizer", "scaler") and "optim" not in low:
-        if low.rpartition(".")[2] not in ("opt", "scaler", "grad_scaler"):
+    known = r.hint in ("optimizer", "scaler") or "optim" in low or r.vn in lib.engines
+    if not known and low.rpartition(".")[2] not in ("opt", "scaler", "grad_scaler"):
+        if name not in apis.GRADIENT_METHODS:
             return None
     if name in ("step", "unscale_") or name in apis.GRADIENT_METHODS:
+        if name == "step" and isinstance(c.first, (Func, Partial)):
+            lib.m.call_value(c.first, [], {}, n)  # it computes the loss and its gradients
         if name == "step" and capture is None:
             lib.step_reads(n)
         models = lib.trained.get(r.vn, frozenset())
-        at, _ = lib.launch(
-            [Tensor(lib.grads)],
-            [],
-            f"{name}()",
-            n,
-            notes=models,
-            strong=any(a.kind == "backward" for a in lib.grads.accesses),
-        )
+        at = lib.gradients_read(name, n, models)
         if name == "step" and r.hint == "scaler":
             lib.sync_quiet()  # it asks whether a gradient is infinite
         if name == "step":
@@ -192,10 +197,12 @@ def parameters(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
         return Seq(pairs, "list", True)
     if c.name in ("parameters", "buffers"):
         return Params(r)
-    if c.name != "backward":
+    if not lib.passes(c.name):
         return None
     loss = c.args[0] if c.args and ("net", lib.m.key(r)) in lib.nets_of(c.args[0]) else None
     if loss is not None:
+        lib.engines.add(r.vn)
+    if loss is not None or (c.name != "backward" and c.args):
         return lib.backward(c.args, c.kwargs, c.node)  # an engine is given the loss that it has computed
     return lib.backward([r, *c.args], c.kwargs, c.node)
 
@@ -349,6 +356,7 @@ def keeper(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
 
 MODELS: tuple[Model, ...] = (
     keeps,
+    context_variable,
     logs,
     hooks,
     array_to_host,
