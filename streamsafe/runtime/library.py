@@ -73,6 +73,9 @@ class FrontEnd(Protocol):
     def extent(self, value: object) -> tuple[int | None, int, int] | None:
         """Device (None for the host), address and bytes of one of the library's arrays; None for anything else."""
 
+    def block(self, address: int) -> tuple[int, int, int] | None:
+        """Device, first and last byte (exclusive) of the library's live block at an address; None: there is none."""
+
     def parts(self, value: object) -> Iterator[tuple[str, object]] | None:
         """What an object of the library holds, with ends of names (``[0].weight``); None for other objects."""
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from streamsafe.order.checker import Checker
 from streamsafe.order.trace import Recorder, Trace
+from streamsafe.runtime import foreign
 from streamsafe.runtime import threads as thread_edges
 from streamsafe.runtime.library import FrontEnd, UnsupportedError, known
 from streamsafe.runtime.monitor import Monitor, current, rendered
@@ -59,6 +60,7 @@ def _hook() -> None:
     if _unhooked is None:
         refuse_interpreter()
         _unhooked = known()
+        foreign.install(Patches())
         for library in _unhooked:
             if imported(library.PACKAGES[0]) is None:
                 after_import(library.PACKAGES[0], partial(_imported, library))

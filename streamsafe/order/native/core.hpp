@@ -631,6 +631,14 @@ class Core {
     return blocks_of(space).owner(address, &end);
   }
 
+  // The live block of any device that holds an address; nullptr: there is none.
+  Block* device_block(Addr address) {
+    Addr end;
+    for (auto& [space, blocks] : *blocks_)
+      if (Block* block = space >= 0 ? blocks.owner(address, &end) : nullptr; block && !block->ended) return block;
+    return nullptr;
+  }
+
   bool any_block(int space, Addr start, Addr stop) {
     Addr end;
     return blocks_of(space).owner(start, &end) || end < stop;

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from streamsafe.runtime.blocks import device_blocks
 from streamsafe.runtime.library import UnsupportedError
 from streamsafe.runtime.patches import Patches
 
@@ -108,6 +109,14 @@ def extent(value: object) -> tuple[int | None, int, int] | None:
     array: Any = value
     low, high = sys.modules["cupy"].byte_bounds(array)
     return int(array.device.id), int(low), int(high - low)
+
+
+def block(address: int) -> tuple[int, int, int] | None:
+    """Device, first and last byte (exclusive) of the live block that holds an address; None: there is none."""
+    found = device_blocks.holding(address)
+    if found is None or not isinstance(found.space, int):
+        return None
+    return found.space, found.start, found.stop
 
 
 def parts(value: object) -> Iterator[tuple[str, object]] | None:

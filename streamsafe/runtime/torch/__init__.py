@@ -103,10 +103,16 @@ def extent(value: object) -> tuple[int | None, int, int] | None:
     return (value.device.index if value.is_cuda else None), start, size
 
 
+def block(address: int) -> tuple[int, int, int] | None:
+    """Device, first and last byte (exclusive) of the live block that holds an address; None: there is none."""
+    return _watch.block(address) if _watch is not None else None
+
+
 __all__ = [
     "NAME",
     "PACKAGES",
     "begin",
+    "block",
     "extent",
     "forward",
     "install",

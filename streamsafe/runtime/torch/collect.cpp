@@ -223,6 +223,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     const Block* block = shared_state().core.block_at(device, address);
     return block && block->start == address && !block->ended && block->owner == Owner::torch;
   });
+  module.def("block_of", [](Addr address) -> py::object {
+    std::tuple<int, Addr, Addr> found;
+    {
+      Lock guard(shared_state().core.mutex);
+      const Block* block = shared_state().core.device_block(address);
+      if (!block) return py::none();
+      found = {block->space, block->start, block->stop};
+    }
+    return py::cast(found);
+  });
   module.def("line_of", &line_of);
   module.def("communicates", [](int device, Addr handle) {
     Lock guard(shared_state().core.mutex);

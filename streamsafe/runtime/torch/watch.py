@@ -299,6 +299,12 @@ class Watch(Captures):
     def launch(self, operation: str, uses: Sequence[HookUse], device: int, stream: int) -> None:
         self._extension.launch(operation, [_raw(use) for use in uses], device, stream)
 
+    def block(self, address: int) -> tuple[int, int, int] | None:
+        if self._monitor is None:
+            return None
+        found: tuple[int, int, int] | None = self._extension.block_of(address)
+        return found
+
     def host_access(self, operation: str, uses: Sequence[HookUse]) -> None:
         self._extension.host_access(operation, [_raw(use) for use in uses])
 

@@ -44,6 +44,9 @@ class Collector(Protocol):
         Semantics rows TS-02 to TS-05: an operation on the queue it was launched on.
         """
 
+    def block(self, address: int) -> tuple[int, int, int] | None:
+        """Device, first and last byte (exclusive) of the live block that holds an address; None: there is none."""
+
     def host_access(self, operation: str, uses: Sequence[Use]) -> None:
         """The host is about to read or write memory (``tolist``, ``numpy``). May raise. Rows TM-01, TM-05, TM-06."""
 

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any
 
 from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.torch.hooks.arguments import analysable, memory, uses
 from streamsafe.runtime.torch.hooks.host_access import span
 from streamsafe.runtime.torch.hooks.interface import Collector, Use
 from streamsafe.toolchain.imports import after_import
@@ -30,15 +31,15 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
             if not kwargs.get("warmup", False):
                 names = list(self.arg_names)
                 bound = dict(zip(names, args, strict=False)) | {k: v for k, v in kwargs.items() if k in names}
-                tensors = _on_device(torch, bound.items())
-                if tensors:
+                touched = memory(torch, bound, collector.block)
+                if touched:
                     names_written = written.by(self, bound)
                     if names_written is None:
                         collector.note("triton", UNKNOWN)
                     operation = getattr(self, "__name__", None) or "a Triton kernel"
-                    device = next(iter(tensors.values())).device.index
+                    device = touched[0].device
                     stream = torch.cuda.current_stream(device).cuda_stream
-                    collector.launch(operation, _uses(tensors, names_written), device, stream)
+                    collector.launch(operation, uses(touched, names_written), device, stream)
             return original(self, *args, **kwargs)
 
         return run
@@ -46,17 +47,18 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
     def compiled(original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            tensors = _on_device(torch, zip(self.fn.arg_names, args, strict=False))
-            if tensors:
-                marked = {name for name in tensors if name.startswith(("out_ptr", "in_out_ptr"))}
+            given = dict(zip(self.fn.arg_names, args, strict=False))
+            touched = memory(torch, given, lambda _: None)  # its numbers are no addresses
+            if touched:
+                marked = {name for name in given if name.startswith(("out_ptr", "in_out_ptr"))}
                 names_written = marked | set(getattr(self, "mutated_arg_names", ()) or ())
                 meta = getattr(self, "inductor_meta", None) or {}
                 operation = meta.get("kernel_name") or "a kernel of torch.compile"
-                device = next(iter(tensors.values())).device.index
+                device = touched[0].device
                 stream = kwargs.get("stream")
                 if not isinstance(stream, int):
                     stream = torch.cuda.current_stream(device).cuda_stream
-                collector.launch(operation, _uses(tensors, names_written), device, stream)
+                collector.launch(operation, uses(touched, names_written), device, stream)
             return original(self, *args, **kwargs)
 
         return run
@@ -89,12 +91,12 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         return make
 
     def launch(name: str, tensors: Iterable[tuple[int, Any]], *, write: bool) -> None:
-        uses: dict[int, list[Use]] = {}
+        touched: dict[int, list[Use]] = {}
         for _, tensor in tensors:
             address, size = span(tensor)
             if size:
-                uses.setdefault(tensor.device.index, []).append(Use(address, size, write, tensor))
-        for device, its in uses.items():
+                touched.setdefault(tensor.device.index, []).append(Use(address, size, write, tensor))
+        for device, its in touched.items():
             collector.launch(name, its, device, torch.cuda.current_stream(device).cuda_stream)
 
     patches.wrap(torch._C.ScriptFunction, "__call__", scripted(results=True))
@@ -128,25 +130,6 @@ def _tensors(torch: Any, value: Any) -> Iterator[tuple[int, Any]]:
             return  # it stands for others (vmap, grad)
 
 
-def _on_device(torch: Any, arguments: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in arguments
-        if isinstance(value, torch.Tensor) and value.is_cuda and value.layout is torch.strided
-    }
-
-
-def _uses(tensors: Mapping[str, Any], written: frozenset[str] | set[str] | None) -> list[Use]:
-    """One use for each tensor: a kernel may read what it writes, which changes no verdict. None: all may be written."""
-    uses = []
-    for name, tensor in tensors.items():
-        address, size = span(tensor)
-        if size:
-            write = written is None or name in written
-            uses.append(Use(address, size, write, tensor, certain=written is not None))
-    return uses
-
-
 class Written:
     """Which arguments a Triton kernel writes, by torch's analysis of its code: once for a kernel and types.
 
@@ -176,6 +159,9 @@ class Written:
         """What the code that is made depends on: of a number that is no constant, whether it is 1."""
         if isinstance(value, self._torch.Tensor):
             return str(value.dtype)
+        base = getattr(value, "base", None)
+        if isinstance(base, self._torch.Tensor):
+            return f"{type(value).__name__} {base.dtype} {getattr(value, 'block_shape', '')}"
         if not isinstance(value, (int, str)):
             return repr(type(value))
         if constant or isinstance(value, (bool, str)):
@@ -189,7 +175,7 @@ class Written:
             module: Any = importlib.import_module("torch._higher_order_ops.triton_kernel_wrap")
             module.log.addFilter(failure)
             try:
-                found = _analysis(module, kernel, arguments)
+                found = _analysis(module, kernel, *analysable(self._torch, arguments))
             finally:
                 module.log.removeFilter(failure)
         except Exception:  # it reads compiler internals, which change
@@ -219,13 +205,15 @@ class _Failure(logging.Filter):
         return False
 
 
-def _analysis(module: Any, kernel: Any, arguments: Mapping[str, Any]) -> Iterable[str]:
+def _analysis(
+    module: Any, kernel: Any, arguments: Mapping[str, Any], descriptors: Mapping[str, Any]
+) -> Iterable[str]:
     """The written arguments as the installed torch finds them: its function has had three forms from 2.6 to 2.13."""
     if hasattr(module, "identify_accessed_tensors"):
-        accesses = module.identify_accessed_tensors(kernel, arguments, {})
+        accesses = module.identify_accessed_tensors(kernel, arguments, descriptors)
         return [each.name for each in accesses.read_writes.writes]
     try:
-        found: Iterable[str] = module.identify_mutated_tensors(kernel, arguments, {})
+        found: Iterable[str] = module.identify_mutated_tensors(kernel, arguments, descriptors)
     except TypeError:
         found = module.identify_mutated_tensors(kernel, arguments)
     return found
