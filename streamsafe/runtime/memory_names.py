@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from types import FrameType
 
-from streamsafe.order.hazard import Access, Conflict
+from streamsafe.order.hazard import Access, Conflict, Frame
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.library import loaded
 from streamsafe.runtime.pinned import variables as frames
@@ -170,7 +170,7 @@ def _scopes(running: list[FrameType], conflict: Conflict) -> Iterator[Variables]
         yield {name: value for name, value in list(each.items()) if not name.startswith("__")}
 
 
-def _shown(access: Access | None) -> tuple[object, ...]:
+def _shown(access: Access | None) -> tuple[Frame, ...]:
     return access.stack if access is not None else ()
 
 

@@ -232,7 +232,7 @@ class Session:
 def _started() -> bool:
     """Whether the calling thread is one that the program has started, by `threading`."""
     thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
-    foreign = (threading._DummyThread, type(threading.main_thread()))  # type: ignore[attr-defined]
+    foreign = (threading._DummyThread, type(threading.main_thread()))
     return thread is not None and not isinstance(thread, foreign)
 
 

@@ -55,8 +55,8 @@ def steps(path: str) -> Iterator[tuple[Operation, list[Conflict]]]:
                     if operation.name == GRADIENT:
                         gradients.given(*operation.data)  # type: ignore[misc]
                     if operation.name == NAMED:
-                        key, *known = operation.data  # type: ignore[misc]
-                        names[key] = (str(known[0]), str(known[1]))
+                        said: Any = operation.data
+                        names[said[0]] = (said[1], said[2])
                     by_host = operation.name == BY_HOST
                     yield operation, [read_conflict(operation.data)] if operation.name == FOUND else []  # type: ignore[arg-type]
                     continue

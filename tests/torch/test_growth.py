@@ -169,6 +169,7 @@ def test_places_in_code_that_is_gone_are_kept_while_something_remembers_them(tor
             y.add_(1)
         run("with torch.cuda.stream(side):\n    x.mul_(2)", "<second>")
     (hazard,) = session.hazards
+    assert hazard.first is not None
     assert [hazard.first.stack[0].filename, hazard.second.stack[0].filename] == ["<made 4999>", "<second>"]
     with streamsafe.sanitize("collect") as session:
         run("x.add_(1)", "<first>")
@@ -178,4 +179,5 @@ def test_places_in_code_that_is_gone_are_kept_while_something_remembers_them(tor
             )
         run("with torch.cuda.stream(side):\n    x.mul_(2)", "<second>")
     (hazard,) = session.hazards
+    assert hazard.first is not None
     assert [hazard.first.stack[0].filename, hazard.second.stack[0].filename] == ["<first>", "<second>"]
