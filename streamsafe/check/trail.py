@@ -48,8 +48,11 @@ class Trail:
             del self.steps[:LONGEST]
 
     def between(self, begin: int, end: int) -> list[Passed]:
-        """What happened after one time and not after another."""
-        return [step for step in self.steps if begin < step.at <= end]
+        """What happened after the access of one time and before that of another.
+
+        A step has the time of the access before it.
+        """
+        return [step for step in self.steps if begin <= step.at < end]
 
     def entered(self, stream: object, before: int) -> Passed | None:
         """Where a stream became the current one for the last time before."""
