@@ -11,7 +11,9 @@ are written by hand, a block after one of these comments is filled in:
 
 from __future__ import annotations
 
+import ast
 import importlib
+import json
 import os
 import re
 import shlex
@@ -127,7 +129,7 @@ def page(rule: Rule) -> str:
     )
     safety = "" if own else f"## Fix safety\n{FIXES[rule.fix]}\n\n"
     example, known, limits = before.partition("## Known problems")
-    shown = f"{example}{report(rule)}{known}{limits}"
+    shown = f"{example}{report(rule)}{wrong_data(rule.code)}{known}{limits}"
     return f"# {title}\n\n{' · '.join(facts)}\n{shown}{problems}{safety}{references}{after}\n"
 
 
@@ -155,6 +157,31 @@ def report(rule: Rule) -> str:
         unsafe = "" if rule.fix == "safe" else " --unsafe-fixes"
         parts += [f"`{said} --diff{unsafe}`:\n```diff\n{repair}\n```\n"]
     return "\n".join(parts) + "\n"
+
+
+def wrong_data(code: str) -> str:
+    """What the bug does on a GPU, as `wrong_data.py` has measured it; empty where that has no case."""
+    measured = json.loads((DOCS / "wrong_data.json").read_text(encoding="utf-8"))
+    found = measured["outcomes"].get(code)
+    if found is None:
+        return ""
+    source = (DOCS / "wrong_data.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    case = next(f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name == code.lower())
+    program = ast.get_source_segment(source, case) or ""
+    bug, fixed = found["bug"], found["fixed"]
+    if "error" in bug:
+        seen = f"the program stops: `{bug['error']}`"
+    else:
+        value, right = (f"{bug[which]:,.10g}" for which in ("value", "right"))
+        seen = f"`{bug['name']}` was {value} instead of {right} in {bug['wrong']} of {bug['of']} runs"
+    long = " `busy()` keeps the stream at work for some milliseconds." if "busy(" in program else ""
+    return (
+        "## What the bug gives\n"
+        f"On an {measured['device']} (PyTorch {measured['torch']}, {measured['date']}), {seen}. With `fixed`, "
+        f"{fixed['wrong']} of {fixed['of']} runs were wrong.{long} `python docs/wrong_data.py` measures it again.\n"
+        f"```python\n{program}\n```\n\n"
+    )
 
 
 def index(rules: list[Rule]) -> str:
