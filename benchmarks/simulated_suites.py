@@ -53,7 +53,8 @@ def read(path: Path) -> Result:
     made = Result()
     tests: dict[tuple[str, str], list[ElementTree.Element]] = {}
     for case in ElementTree.parse(path).iter("testcase"):
-        tests.setdefault((case.get("classname", ""), case.get("name", "")), []).append(case)
+        if case.get("name"):  # a test that was interrupted has none
+            tests.setdefault((case.get("classname", ""), case.get("name", "")), []).append(case)
     for cases in tests.values():
         children = [child for case in cases for child in case]
         problems = [child for child in children if child.tag in ("failure", "error")]

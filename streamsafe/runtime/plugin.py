@@ -236,6 +236,11 @@ def _restore(before: dict[str, str]) -> None:
             del os.environ[name]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if _simulation in item.config.stash and item.get_closest_marker("real_gpu"):
+        item.add_marker(pytest.mark.skip(reason=NEEDS_REAL))  # a mark: pytest then names the test's own line
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     item.stash[_sessions] = []
@@ -245,8 +250,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    if _simulation in item.config.stash and item.get_closest_marker("real_gpu"):
-        pytest.skip(NEEDS_REAL)
     _open(item)
     try:
         return (yield)

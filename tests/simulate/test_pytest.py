@@ -104,6 +104,12 @@ def test_all_skipped_is_no_success(
     assert ("nothing was simulated" in output) == (status == 1 or bool(arguments))
 
 
+def test_a_skipped_test_of_a_real_gpu_is_named_by_its_own_line(tmp_path: Path) -> None:
+    text = "import pytest\n@pytest.mark.real_gpu\ndef test(): assert False\n"
+    _, output = run(tmp_path, *PLUGIN, "--streamsafe=simulate", "-rs", files={"test_it.py": text})
+    assert "test_it.py:2: needs a real GPU" in output and "plugin.py" not in output
+
+
 @pytest.mark.parametrize("mode", ["simulate", "simulate,collect", "simulate,warn"])
 def test_a_hazard_fails_its_test_where_hazards_are_reported(tmp_path: Path, mode: str) -> None:
     files = {"races.py": RACE, "test_it.py": "import races\ndef test(): races.race()\ndef test_ok(): pass\n"}

@@ -54,6 +54,11 @@ def test_what_is_asked_before_a_test_is_skipped(torch: Any) -> None:
     pynvml = importlib.import_module("pynvml")
     assert pynvml.nvmlDeviceGetCount() == torch.cuda.device_count()
     assert pynvml.nvmlDeviceGetMemoryInfo(0).total == properties.total_memory
+    near = sum(word << 64 * index for index, word in enumerate(pynvml.nvmlDeviceGetCpuAffinity(0, 4)))
+    assert near.bit_count() == os.cpu_count()
+    with pytest.raises(pynvml.NVMLError_NotSupported) as caught:  # the class of its number
+        pynvml.nvmlDeviceGetFanSpeed(0)
+    assert caught.value.value == pynvml.NVML_ERROR_NOT_SUPPORTED
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------

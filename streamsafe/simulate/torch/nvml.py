@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -57,16 +58,31 @@ ERRORS = {
 
 
 class NVMLError(Exception):
-    """An error of NVML; ``value`` is its number."""
+    """An error of NVML; ``value`` is its number. One that is made from a number has that number's class."""
 
-    def __init__(self, value: int) -> None:
-        super().__init__(value)
-        self.value = value
+    number = 999
+    value: int
+
+    def __new__(cls, value: int | None = None) -> NVMLError:
+        number = cls.number if value is None else value
+        made = super().__new__(_CLASSES.get(number, cls) if cls is NVMLError else cls, number)
+        made.value = number
+        return made
 
     def __str__(self) -> str:
         return {2: "Invalid Argument", 3: "Not Supported", 6: "Not Found"}.get(
             self.value, f"Error {self.value}"
         )
+
+
+_CLASSES: dict[int, type[NVMLError]] = {
+    value: type(
+        f"NVMLError_{name}",
+        (NVMLError,),
+        {"__doc__": f"NVML error {value}.", "number": value},
+    )
+    for name, value in ERRORS.items()
+}
 
 
 def functions(hardware: Hardware, used: Memory) -> dict[str, Any]:
@@ -94,6 +110,11 @@ def functions(hardware: Hardware, used: Memory) -> dict[str, Any]:
         return SimpleNamespace(
             total=hardware.memory, used=there, free=hardware.memory - there, reserved=0, version=version
         )
+
+    def near(handle: int, words: int) -> list[int]:
+        """The processors of the host, in words of 64 bits: each is near to the device."""
+        mask = (1 << (os.cpu_count() or 1)) - 1
+        return [mask >> 64 * index & (1 << 64) - 1 for index in range(words)]
 
     def unsupported(*_: Any) -> Any:
         raise NVMLError(3)
@@ -125,7 +146,8 @@ def functions(hardware: Hardware, used: Memory) -> dict[str, Any]:
         "nvmlDeviceGetFanSpeed": unsupported,
         "nvmlDeviceGetComputeRunningProcesses": lambda handle: [],
         "nvmlDeviceGetGraphicsRunningProcesses": lambda handle: [],
-        "nvmlDeviceGetCpuAffinity": unsupported,
+        "nvmlDeviceGetCpuAffinity": near,
+        "nvmlDeviceGetCpuAffinityWithinScope": lambda handle, words, scope: near(handle, words),
         "nvmlDeviceGetNvLinkState": lambda handle, link: 0,
         "nvmlDeviceGetP2PStatus": lambda one, other, index: 0,
         "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(
@@ -160,12 +182,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         vars(module).update(
             {**_CONSTANTS, **self._functions, "NVMLError": NVMLError, "__version__": "12.0.0"}
         )
-        for name, value in ERRORS.items():
-            setattr(
-                module,
-                f"NVMLError_{name}",
-                type(f"NVMLError_{name}", (NVMLError,), {"__doc__": f"NVML error {value}."}),
-            )
+        vars(module).update({each.__name__: each for each in _CLASSES.values()})
 
 
 def install(hardware: Hardware, used: Memory) -> None:
