@@ -6,10 +6,19 @@
 namespace streamsafe {
 
 constexpr size_t MANY_PARTS = 64;  // more are one access to some part
+constexpr size_t MANY_ELEMENTS = 4096;  // of an index that has one number for each element
 
 inline Use part_of(Use use) {
   if (use.certain == ALL) use.certain = PART;
   return use;
+}
+
+// The next place in a tensor, the last dimension first.
+inline void step(std::vector<int64_t>& place, c10::IntArrayRef sizes) {
+  for (size_t d = place.size(); d-- > 0;) {
+    if (++place[d] < sizes[d]) return;
+    place[d] = 0;
+  }
 }
 
 // The numbers of an index, if the host can read them now.
@@ -18,17 +27,21 @@ inline bool numbers_of(const at::Tensor& index, std::vector<int64_t>& found) {
   if (!index.is_cpu()) return false;
 #endif
   const c10::TensorImpl* impl = index.unsafeGetTensorImpl();
-  if (!impl->has_storage() || !index.is_contiguous()) return false;
+  if (!impl->has_storage()) return false;
   const auto* bytes = static_cast<const char*>(impl->unsafe_storage().data());
   if (!bytes) return index.numel() == 0;
   bytes += impl->storage_offset() * int64_t(impl->itemsize());
-  const int64_t n = index.numel();
   const auto type = index.scalar_type();
-  for (int64_t i = 0; i < n; ++i) {
-    if (type == c10::kLong) found.push_back(reinterpret_cast<const int64_t*>(bytes)[i]);
-    else if (type == c10::kInt) found.push_back(reinterpret_cast<const int32_t*>(bytes)[i]);
-    else if (type != c10::kBool && type != c10::kByte) return false;
-    else if (bytes[i]) found.push_back(i);
+  const bool mask = type == c10::kBool || type == c10::kByte;
+  if (!mask && type != c10::kLong && type != c10::kInt) return false;
+  std::vector<int64_t> place(size_t(index.dim()), 0);
+  for (int64_t i = 0; i < index.numel(); ++i) {
+    int64_t at = 0;
+    for (size_t d = 0; d < place.size(); ++d) at += place[d] * impl->strides()[d];
+    if (type == c10::kLong) found.push_back(reinterpret_cast<const int64_t*>(bytes)[at]);
+    else if (type == c10::kInt) found.push_back(reinterpret_cast<const int32_t*>(bytes)[at]);
+    else if (bytes[at]) found.push_back(i);
+    step(place, index.sizes());
   }
   return true;
 }
@@ -49,6 +62,7 @@ inline bool add_rows(Uses& touched, const Use& use, const c10::TensorImpl* impl,
     Use run = use;
     run.start = start;
     run.stop = stop;
+    run.dims = 0;  // its bytes lie together
     touched.add(run, impl);
   }
   return true;
@@ -102,6 +116,22 @@ inline bool add_elements(Uses& touched, const Use& use, const c10::TensorImpl& i
   return size && add_rows(touched, use, &impl, std::move(places), impl.itemsize(), size);
 }
 
+// One number of an index for each element, along a dimension: `gather`, `scatter_`.
+inline bool add_scattered(Uses& touched, const Use& use, const c10::TensorImpl& impl, int64_t dim, const at::Tensor& index) {
+  if (dim < 0) dim += impl.dim();
+  if (index.dim() != impl.dim() || !impl.dim() || index.numel() > int64_t(MANY_ELEMENTS)) return false;
+  std::vector<int64_t> numbers;
+  if (!numbers_of(index, numbers) || int64_t(numbers.size()) != index.numel()) return false;
+  std::vector<int64_t> place(size_t(impl.dim()), 0);
+  for (int64_t& number : numbers) {
+    int64_t at = 0;
+    for (size_t d = 0; d < place.size(); ++d) at += (int64_t(d) == dim ? number : place[d]) * impl.strides()[d];
+    number = at;
+    step(place, index.sizes());
+  }
+  return add_rows(touched, use, &impl, std::move(numbers), impl.itemsize(), impl.itemsize());
+}
+
 // The argument of an operator of which an index chooses parts.
 inline void see_chosen(const Operator& op, const torch::jit::Stack& stack, size_t base, Seen& seen, Role role) {
   const auto& value = stack[base + size_t(op.chosen)];
@@ -121,7 +151,9 @@ inline void see_chosen(const Operator& op, const torch::jit::Stack& stack, size_
       const c10::TensorImpl* impl = touched->tensors[i];
       const auto& index = stack[base + size_t(op.index)];
       bool exact = false;
-      if (value.isTensor() && !op.scattered) {
+      if (value.isTensor() && op.scattered && op.dim >= 0 && index.isTensor() && index.toTensor().defined()) {
+        exact = add_scattered(into, use, *impl, stack[base + size_t(op.dim)].toInt(), index.toTensor());
+      } else if (value.isTensor() && !op.scattered) {
         if (index.isList()) exact = add_elements(into, use, *impl, index);
         else if (index.isTensor() && index.toTensor().defined() && index.toTensor().dim() <= 1)
           exact = add_along(into, use, *impl, op.dim < 0 ? 0 : stack[base + size_t(op.dim)].toInt(), index.toTensor());
