@@ -243,7 +243,7 @@ def milliseconds(f: Callable[[], object]) -> float:
     f()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end)
+    return float(start.elapsed_time(end))
 
 
 def ss311(fixed: bool) -> Seen:

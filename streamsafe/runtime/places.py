@@ -18,7 +18,7 @@ Site: TypeAlias = tuple[CodeType | int, ...]
 """Code object, instruction offset, code object, instruction offset, ..., innermost first."""
 
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_TOOLS = ("numpy", "contextlib", "threading", "_pytest", "pluggy", "runpy")
+_TOOLS = ("numpy", "contextlib", "threading", "pytest", "_pytest", "pluggy", "xdist", "execnet", "runpy")
 
 # Keyed by file name: to hash a code object is to hash its instructions.
 _inside: dict[str, bool] = {}
