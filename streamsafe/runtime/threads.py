@@ -60,26 +60,33 @@ def _forget(carrier: int) -> None:
 
 class TracedLock:
     """A lock whose release is ordered before its next acquisition. Conditions, events, semaphores, barriers and queues
-    made while a session is open are built on it."""
+    made while a session is open are built on it.
 
-    __slots__ = ("__weakref__", "_carrier", "_key", "_lock")
+    What a thread has released last and takes again tells it nothing: most locks are taken by one thread many times.
+    """
+
+    __slots__ = ("__weakref__", "_carrier", "_key", "_last", "_lock")
 
     def __init__(self, make: Callable[[], Any] = _real_lock) -> None:
         self._lock = make()
         self._carrier = _Carrier()
         self._key = self._carrier.key
+        self._last = 0  # the thread that has released it last
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         taken = bool(self._lock.acquire(blocking, timeout))
         monitor = current.monitor  # not by a function: locks are taken often
         if taken and monitor is not None and monitor.threads:
-            monitor.host_edge(self._key, local.queue)
+            mine = local.queue
+            if self._last != mine:
+                monitor.host_edge(self._key, mine)
         return taken
 
     def release(self) -> None:
         monitor = current.monitor
         if monitor is not None and monitor.threads:
-            monitor.host_edge(local.queue, self._key)
+            mine = self._last = local.queue
+            monitor.host_edge(mine, self._key)
         self._lock.release()
 
     def locked(self) -> bool:
@@ -111,6 +118,7 @@ class TracedRLock(TracedLock):
         return bool(self._lock._is_owned())
 
     def _release_save(self) -> Any:
+        self._last = local.queue
         _published(self._key)
         return self._lock._release_save()
 

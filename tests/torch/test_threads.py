@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -142,3 +143,32 @@ def test_threads_that_allocate_while_hazards_are_judged(torch: Any) -> None:
             thread.join(120)
         assert not any(thread.is_alive() for thread in threads)
     assert "SS201" in {hazard.code for hazard in session.hazards}
+
+
+@pytest.mark.parametrize("by_the_lock", [True, False])
+def test_a_lock_that_another_thread_has_had_in_between(torch: Any, by_the_lock: bool) -> None:
+    """What a thread takes again tells it nothing, unless another thread has released it since."""
+    x, side = torch.zeros(64, device="cuda"), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with streamsafe.sanitize("collect", threads=True) as session:
+        lock = threading.Lock()
+        with torch.cuda.stream(side):
+            x.add_(1)
+
+        def wait() -> None:
+            side.synchronize()
+            if by_the_lock:
+                with lock:
+                    pass
+
+        with lock:
+            pass
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while thread.is_alive():  # a look that orders nothing
+            time.sleep(0.001)
+        with lock:
+            pass
+        x.mul_(2)
+        thread.join()
+    assert [hazard.code for hazard in session.hazards] == ["SS102"] * (not by_the_lock)
