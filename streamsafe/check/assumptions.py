@@ -71,6 +71,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "caller": Kind("caller", "the caller's work on {memory} is not finished"),
     "init": Kind("init", "the object is used soon after it is made"),
     "calls": Kind("calls", "{later} is called again with no synchronization between"),
+    "later": Kind("calls", "the caller allocates memory before it waits for the event that it is given"),
     "local": Kind("calls", "the memory is handed out again before the stream is done"),
     "methods": Kind("methods", "{later} runs right after {earlier}"),
     "waits": Kind("methods", "no method that waits is called between {earlier} and {later}"),

@@ -1,23 +1,17 @@
-"""Generators: run for a loop at once, or suspended where something asks for one value after another.
-
-A suspended generator runs in a thread of its own, and only while its consumer waits for it: the machine is recursive,
-and a thread is what holds a half-run recursion. Which of the two runs is never a matter of time.
-"""
+"""Generators: run for a loop at once, or suspended where something asks for one value after another."""
 
 from __future__ import annotations
 
 import ast
-import threading
 from collections.abc import Callable
 from typing import Any
 
+from .coroutines import Coroutine
 from .state import MAX_DEPTH, Frame, Raised, Returned, State, StopGenerator
 from .values import NONE, Gen, V
 
 _MAX_YIELDED = 4
 """Values that a generator is asked for."""
-_STACK = 64 << 20
-"""Bytes of the stack of a thread, of which only what is used is taken."""
 
 
 class Generators:
@@ -83,7 +77,7 @@ class Generators:
     def next_of(self, g: Gen, n: ast.AST, default: V | None = None) -> V:
         """What a generator yields next; the default, if there is one, where it has come to its end."""
         if g.suspended is None:
-            g.suspended = _Suspended(self.m, g, n)
+            g.suspended = _suspended(self.m, g, n)
             self.m.suspended.append(g.suspended)
         v: V | None = g.suspended.resume()
         if v is None:
@@ -113,64 +107,19 @@ class Generators:
         return self.m.fresh("<sent>")
 
 
-class _Suspended:
+def _suspended(state: State, g: Gen, n: ast.AST) -> Coroutine:
     """A generator that runs while its consumer waits."""
 
-    def __init__(self, state: State, g: Gen, n: ast.AST) -> None:
-        self.m, self.g, self.n = state, g, n
-        self.inside, self.outside = threading.Semaphore(0), threading.Semaphore(0)
-        self.value: V | None = None
-        self.error: BaseException | None = None
-        self.closed = self.done = False
-        size = threading.stack_size(_STACK)
-        self.thread = threading.Thread(target=self._main, daemon=True)
-        self.thread.start()
-        threading.stack_size(size)
+    def run(pause: Callable[[V], None]) -> None:
+        def at_yield(v: V) -> None:
+            g.suspended = coroutine
+            pause(v)
 
-    def resume(self) -> V | None:
-        """Run it until it yields.
-
-        Returns:
-            What it yields; None where it has come to its end.
-        """
-        if self.done:
-            return None
-        m = self.m
-        frames, depth = m.frames, m.depth
-        m.frames = list(frames)
-        self.value = None
-        self.inside.release()
-        self.outside.acquire()
-        m.frames, m.depth = frames, depth
-        if self.error is not None:
-            error, self.error = self.error, None
-            raise error
-        return self.value
-
-    def close(self) -> None:
-        """Nobody asks for more."""
-        self.closed = True
-        self.resume()
-
-    def _main(self) -> None:
-        self.inside.acquire()
+        g.suspended = None  # it is this one that runs it
         try:
-            if not self.closed:
-                self.g.suspended = None  # it is this one that runs it
-                try:
-                    self.m.run_generator(self.g, self._at_yield, self.n)
-                finally:
-                    self.g.suspended = self
-        except BaseException as error:  # its consumer's, whatever it is
-            self.error = error
-        self.done = True
-        self.value = None
-        self.outside.release()
+            state.run_generator(g, at_yield, n)
+        finally:
+            g.suspended = coroutine
 
-    def _at_yield(self, v: V) -> None:
-        self.g.suspended = self
-        self.value = v
-        self.outside.release()
-        self.inside.acquire()
-        if self.closed:
-            raise StopGenerator
+    coroutine = Coroutine(state, run)
+    return coroutine

@@ -89,7 +89,9 @@ class Lifetimes:
             *m.memo.values(),
             *m.roots,
         ]
-        for f in m.frames:
+        for thread in m.paused:
+            todo += thread.walked
+        for f in (*m.frames, *(f for thread in m.paused for f in thread.frames)):
             todo += f.env.values()
             for c in f.enclosing():
                 todo += c.env.values()

@@ -192,6 +192,7 @@ def _run(project: Project, start: Callable[[Machine], None], flips: dict[int, bo
     found.paths += 1
     try:
         start(m)
+        m.library.produce()
     except (Returned, Raised, Broke, Continued, StopGenerator):
         pass
     except (Spent, RecursionError):
@@ -237,6 +238,8 @@ def _collect(m: Machine, found: Found) -> None:
                 extra.append("methods" if (other - one) % m.methods else "calls")
                 if h.code in _PAIRS and _waited_elsewhere(m, h, {one, other}):
                     extra.append("waits")
+        if release and not h.seq and m.boundaries and _joined_elsewhere(m, h):
+            extra.append("waits")
         if h.code in _PAIRS and h.first is not None and 0 < h.first.call <= m.built_at < h.second.call:
             extra.append("init")  # what the constructor enqueues is pending unless it waits
         if second_call is not None and h.first is not None and h.first.call <= second_call < h.second.call:
@@ -303,5 +306,16 @@ def _waited_elsewhere(m: Machine, h: Hazard, calls: set[int]) -> bool:
         wait.of is source
         and wait.who in (target, m.order.host)
         and bisect.bisect_left(m.boundaries, wait.at) % m.methods not in {call % m.methods for call in calls}
+        for wait in m.order.waits
+    )
+
+
+def _joined_elsewhere(m: Machine, h: Hazard) -> bool:
+    """Whether a later call makes who allocated memory, or the host, wait for a use of it."""
+    assert h.first is not None
+    return any(
+        wait.of is h.second.timeline
+        and wait.who in (h.first.timeline, m.order.host)
+        and wait.at > h.second.call
         for wait in m.order.waits
     )

@@ -111,6 +111,12 @@ def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Fram
     m.given_back = m.library.blocks_in(result) if result is not None else set()
     m.left(fn.node)
     m.given_back = set()
+    if result is not None:
+        m.frames.append(frame)
+        m.library.may_wait_for(result, end)
+        m.frames.pop()
+    if node_of_pass:
+        m.library.allocated(m.library.cur(), fn.node, ("release",))  # by the next node of the pass
     m.library.views_kept()
     m.frames.append(frame)
     m.library.go_on(fn.node)
@@ -143,7 +149,7 @@ def _works_given(m: Machine, result: V | None) -> None:
 
 def _gradient(m: Machine, node: ast.AST) -> Tensor:
     """What the backward pass has just written on the current stream."""
-    grad = Tensor(Block("cuda", "gradient"))
+    grad = Tensor(Block("cuda", "gradient", m.library.cur(), m.site(node), fresh=True))
     m.library.launch([], [grad], "the backward pass", node, kind="backward")
     return grad
 
@@ -179,11 +185,24 @@ def run_hooks(m: Machine) -> None:
         stream = Timeline("the hook's stream", "hook")
         m.order.learn(stream, m.order.snapshot(m.ambient["torch"]))  # the forward pass came after that
         m.current["torch"].append(stream)
+        m.frames.append(Frame(inner.function.module, None, {}))
+        given = _hook_arguments(m, name, node)
+        m.walked.append(Seq(given))
         try:
-            m.call_value(h, _hook_arguments(m, name, node), {}, node)
+            result = m.call_value(h, given, {}, node)
+            if name == "register_hook" and isinstance(result, Tensor):
+                _autograd_result(m, result, m.left_at or node)  # it takes the place of the gradient
+                m.roots.append(result)
+            else:
+                m.roots += given  # autograd and the parameters hold it
+            m.walked.pop()
+            m.left(node)
+            others = ("release",) if name == "register_hook" else ()  # a sum gives one gradient to both
+            m.library.allocated(stream, node, others)  # by the next node of the pass
         except (Returned, Raised, Broke, Continued):
-            pass
+            m.walked.pop()
         finally:
+            m.frames.pop()
             m.current["torch"].pop()
 
 
@@ -193,7 +212,9 @@ def _autograd_arguments(m: Machine, fn: Function) -> None:
     for p in fn.node.args.args[1:]:
         v = frame.env.get(p.arg)
         if isinstance(v, Sym):
-            m.library.launch([], [m.library.tensor(v, "cuda")], "the backward pass", fn.node, kind="backward")
+            grad = m.library.tensor(v, "cuda")
+            grad.block.alloc, grad.block.fresh, grad.block.home = m.library.cur(), True, m.site(p)
+            m.library.launch([], [grad], "the backward pass", fn.node, kind="backward")
 
 
 def _autograd_result(m: Machine, result: V, node: ast.AST | None) -> None:

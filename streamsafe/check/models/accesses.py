@@ -21,6 +21,9 @@ from .callers import Callers
 from .path import Node, Notes, Part
 from .state import ASSUMPTIONS, HOSTS, Made
 
+_OF_PROGRAM = frozenset(("new", "elem", "comm"))
+"""Origins of streams that the program makes for itself: what is made or used there is on the device."""
+
 
 class Accesses(Callers):
     """Operations of streams and of the host: what they touch, allocate and wait for."""
@@ -70,7 +73,7 @@ class Accesses(Callers):
                 not write
                 and t.lib == "torch"
                 and t.origin == "new"
-                and t.born > self.order.began
+                and (t.born > self.order.began or "moved" in notes)
                 and (kind == "d2h" or (op == "copy_" and kind != "h2d"))
             ):
                 self.copied.append((block, block.accesses[-1]))
@@ -266,7 +269,8 @@ class Accesses(Callers):
             if block.text == "gradients" and use.part is None:
                 continue
             code = "SS202" if block.lib == "cupy" else "SS113" if use.kind == "initial" else "SS201"
-            place = ("place",) if block.place == "unknown" else ()
+            told = {t.origin, use.timeline.origin} & _OF_PROGRAM  # who works there takes it for the device's
+            place = ("place",) if block.place == "unknown" and not told else ()
             h = Hazard(
                 code,
                 Access(t, 0, True, None, block.home, "allocation"),
@@ -362,7 +366,7 @@ class Accesses(Callers):
         """What a call gives that is not followed.
 
         Args:
-            computes: it is given something that may be a tensor.
+            computes: it may be a model, which makes a tensor of whatever it is given.
             lib: the library on whose current stream it works.
         """
         launched = at is not None
@@ -406,7 +410,6 @@ class Accesses(Callers):
 
         That is so where it is recorded there, or where the current stream has waited for it.
         """
-        self.may_wait_for(v)
         given = self.blocks_in(v)
         for block, _, reading in self.views:
             if block.uid in given:
@@ -423,7 +426,8 @@ class Accesses(Callers):
             ):
                 continue
             ready = all(self.order.covers(caller, a) for a in b.accesses)
-            if (ready and not b.recorded) or (caller in b.recorded and not self.recorded_since(b)):
+            elsewhere = b.recorded - {b.alloc}  # on its own stream it says nothing (TL-03)
+            if (ready and not elsewhere) or (caller in b.recorded and not self.recorded_since(b)):
                 self.launch([t], [], "use by the caller", node, strong=False, notes=frozenset({"consumer"}))
         self.passed_on(v, node)
 
@@ -445,7 +449,9 @@ class Accesses(Callers):
         used = False
         for t in self.tensors_in(v):
             b = t.block
-            if b.place != "cuda" or not b.fresh or b.alloc is None or b.alloc is user or b.recorded:
+            if b.place != "cuda" or not b.fresh or b.alloc is None or b.alloc is user:
+                continue
+            if b.recorded - {b.alloc}:
                 continue
             ready = next((r for r in reaches if all(map(r.covers, b.accesses))), None)
             if ready is None or b.alloc.origin not in ("new", "sym", "elem"):
@@ -472,8 +478,13 @@ class Accesses(Callers):
         )
         return [e for x in (list(inner) if depth < 3 else ()) for e in self.events_in(x, depth + 1)]
 
-    def may_wait_for(self, v: V) -> None:
-        """The caller of an entry may wait for the events and works that it is given, before it calls again."""
+    def may_wait_for(self, v: V, node: Node) -> None:
+        """The caller of an entry may wait for the events and works that it is given, before it calls again.
+
+        What it allocates until then takes what the entry has let go of.
+        """
+        if self.freed and not self.m.quiet and any(e.snapshot is not None for e in self.events_in(v)):
+            self.allocated(self.m.ambient["torch"], node, ("later",))
         for x in v.items if isinstance(v, Seq) else (v,):
             known = x.snapshot if isinstance(x, (Event, Work)) else None
             if known is not None:

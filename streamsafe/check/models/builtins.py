@@ -75,7 +75,11 @@ def length(lib: Modules, c: Call) -> V:
         if method is not None:
             return lib.m.call_function(Func(method, a), [], {}, c.node)
         a = a.fields.get(HELD)
-    return Const(len(a.items)) if isinstance(a, Seq) and not a.more else asked(lib, c)
+    if not isinstance(a, Seq):
+        return asked(lib, c)
+    if a.more:  # of which there are as many as before as long as nothing was added
+        return lib.m.sym(lib.m.vn(("len", lib.m.key(a), len(a.items))), "len()", "host")
+    return Const(len(a.items))
 
 
 @models(BUILTINS, "hasattr")

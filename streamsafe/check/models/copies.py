@@ -147,6 +147,8 @@ class Copies(Tensors):
         unsure = self.unsure(s) if made or dest.block.place != "pinned" else frozenset()
         if dest.block.place == "host" and not dest.numpy:
             unsure |= {"pinned"}
+        if made:
+            unsure |= {"moved"}  # into memory of its own: it is to be let go of where it lies
         self.copied_from[dest.block.uid] = s.block
         dest.block.notes.add("of_device")
         self.launch([s], [dest], "copy to the host", node, lib, "d2h", notes=unsure)

@@ -144,7 +144,9 @@ class Legality(Displaced):
                 self.m.threads.append(th)
         elif name in apis.THREAD_WAITS:
             th.running = False
-            self.everything(n) if name == "join" else None
+            if name == "join":
+                self.produce()
+                self.everything(n)
         return NONE
 
     # ------------------------------------------------------------------ callables that are graphs

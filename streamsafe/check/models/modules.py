@@ -61,7 +61,12 @@ class Modules(Unknown):
             return out
         if pb is not None and pb.accesses:
             self.launch([Tensor(pb)], [], f"{name}()", node, notes=frozenset({"model"}))
-        return self.unmodelled(name, callee, args, kwargs, node, self.kind_of_call(callee, name))
+        kind = self.kind_of_call(callee, name)
+        if kind == "model" and self.off_the_callers():
+            for v in values:  # what may be a tensor is one
+                if isinstance(v, Sym) and v.vn in self.maybe:
+                    self.tensor(v)
+        return self.unmodelled(name, callee, args, kwargs, node, kind)
 
     def kind_of_call(self, callee: V, name: str) -> str:
         """What a call of something unknown is: of what is called itself, as models are, or a method of something."""

@@ -56,6 +56,10 @@ class Path(Protocol):
     graphs: list[Graph]
     threads: list[Thread]
     in_thread: list[Thread]
+    suspended: list[Any]
+    paused: list[Any]
+    walked: list[V]
+    depth: int
     pinning: set[int]
     loaded: set[int]
     listed: set[int]

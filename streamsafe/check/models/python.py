@@ -6,6 +6,7 @@ from ..source import record_class
 from ..values import NONE, Cls, Const, Ctx, Func, Gen, Lazy, Lib, Map, Obj, Partial, Seq, Thread, V
 from .calls import FUNCTIONS, Call, models
 from .modules import Modules
+from .threads import puts
 
 HOST_MODULES = tuple(
     "math. os. re. typing. logging. dataclasses. warnings. psutil. sys. platform. socket. shutil. datetime.".split()
@@ -202,6 +203,8 @@ def thread(lib: Modules, c: Call) -> V:
         waiting = Thread()
         lib.m.threads.append(waiting)
         return waiting
+    if isinstance(f, Func) and puts(f.function):
+        return lib.producer(f, given, c.node)
     lib.in_thread(f, given, {}, c.node)
     started = lib.m.threads[-1]
     started.running = False  # until it is started

@@ -96,6 +96,7 @@ class State(GraphRules):
         self.sent: dict[int, Known] = {}  # by what is in a queue: what its sender knew
         # threads that take from queues: function, arguments, how often they may still go on
         self.waiting: list[tuple[Func, Args, int]] = []
+        self.producers: list[Any] = []  # threads that put things into queues
         self.numbers: dict[int, V] = {}  # by number: of what it is int()
         self.devices_named: dict[int, Any] = {}  # by the number of a text "cuda:N": the key of N
         self.devices: list[V] = []  # with torch.device(...)

@@ -274,7 +274,9 @@ def to_the_device(lib: Modules, t: Tensor, where: set[str], non_blocking: bool, 
     if non_blocking and c.name == "to" and "cuda" not in where:
         lib.moved_to[out.block.uid] = device if device is not None else NONE
     blocking = not non_blocking and lib.m.capture is None and c.name != "type_as"
-    lib.launch([t], [out], "to", n, kind, "h2d" if non_blocking else "", strong=not blocking)
+    # what a call has made that nobody sees lies on a device, perhaps on this one
+    unsure = frozenset({"copied"}) if t.block.alloc is not None else frozenset()
+    lib.launch([t], [out], "to", n, kind, "h2d" if non_blocking else "", strong=not blocking, notes=unsure)
     if blocking:
         lib.sync_quiet()  # TM-04: from the host it waits, and on the device there is nothing to copy
     if not non_blocking and where and where <= {"cuda", "cuda?"}:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
 from streamsafe.apis import names as apis
 
+from ..coroutines import Coroutine
 from ..program import NOTHING
+from ..source import Function
 from ..values import (
     NONE,
     Bound,
@@ -26,9 +32,99 @@ from .autograd import Autograd
 from .path import Args, Kwargs, Node
 from .state import HOSTS
 
+PUTS = frozenset(("put", "put_nowait"))
+
+
+def puts(f: Function) -> bool:
+    """Whether a function, or a method of its object that it calls, puts things into queues."""
+    own = (f.cls.method(name) for name in f.calls()[0]) if f.cls is not None else ()
+    return any(not each.words.isdisjoint(PUTS) for each in (f, *own) if each is not None)
+
+
+class Producer:
+    """A thread that puts things into queues: it pauses there, and goes on where somebody takes from an empty one.
+
+    Attributes:
+        thread: what the program knows it as. running: whether it is what is run.
+    """
+
+    def __init__(self, lib: Threads, f: Func, args: Args, n: Node) -> None:
+        self.lib, self.thread = lib, Thread()
+        self.running = False
+        self.known = lib.order.known(lib.order.host)
+        self.current = {"torch": [lib.m.ambient["torch"]], "cupy": [lib.m.null]}
+        self.frames: list[Any] = []
+        self.walked: list[V] = []
+        self.coroutine = Coroutine(lib.m, lambda pause: self._run(pause, f, args, n))
+
+    def _run(self, pause: Callable[[V], None], f: Func, args: Args, n: Node) -> None:
+        self.pause = pause
+        self.base = (len(self.lib.m.frames), len(self.lib.m.walked))
+        with suppress(self.lib.m.Blocked):
+            self.lib.m.call_function(f, list(args), {}, n, force=True)
+
+    def resume(self) -> None:
+        """Let it run until it puts the next thing into a queue, or to its end."""
+        lib, m = self.lib, self.lib.m
+        host, known, views = lib.order.host, lib.order.known(lib.order.host), len(lib.views)
+        current, capture = m.current, m.capture
+        m.current, m.capture = self.current, None
+        lib.order.forget(host, self.known)
+        m.in_thread.append(self.thread)
+        self.running = True
+        try:
+            self.coroutine.resume()
+        finally:
+            self.running = False
+            lib.views_waited_for(views)
+            m.in_thread.pop()
+            m.current, m.capture = current, capture
+            self.known = lib.order.known(host)
+            lib.order.forget(host, known)
+
+    def put(self) -> None:
+        """It has put something into a queue: others go on, and this one later, on top of what is run then."""
+        m = self.lib.m
+        frames, walked = self.base
+        self.frames, self.walked = m.frames[frames:], m.walked[walked:]
+        del m.walked[walked:]
+        depth = m.depth
+        m.paused.append(self)
+        try:
+            self.pause(NONE)
+        finally:
+            m.paused.remove(self)
+            m.frames, m.depth = [*m.frames, *self.frames], depth
+            m.walked += self.walked
+            self.base = (len(m.frames) - len(self.frames), len(m.walked) - len(self.walked))
+
+    @property
+    def done(self) -> bool:
+        return self.coroutine.done
+
+    def close(self) -> None:
+        """Nobody asks for more."""
+        self.coroutine.close()
+
 
 class Threads(Autograd):
     """Threads, executors and the queues between them."""
+
+    def producer(self, f: Func, args: Args, n: Node) -> Thread:
+        """A thread that puts things into queues is begun: it runs to the first of them."""
+        producer = Producer(self, f, args, n)
+        self.producers.append(producer)
+        self.m.suspended.append(producer)
+        producer.resume()
+        producer.thread.at = self.m.seq
+        self.m.threads.append(producer.thread)
+        return producer.thread
+
+    def produce(self, into: Seq | None = None) -> None:
+        """The threads that put things into queues go on: until there is something in one of these, or to their end."""
+        for producer in self.producers:
+            while not (producer.done or producer.running or (into is not None and into.items)):
+                producer.resume()
 
     def in_thread(self, f: V, args: Args, kwargs: Kwargs, n: Node) -> Future:
         m = self.m
@@ -73,11 +169,15 @@ class Threads(Autograd):
         threads = self.started
         if name == "start" and r.vn not in threads:
             run = r.cls.method("run")
-            if run is not None:
+            if run is not None and puts(run):
+                threads[r.vn] = self.producer(Func(run, r), [], n)
+                threads[r.vn].running = True
+            elif run is not None:
                 self.in_thread(Func(run, r), [], {}, n)
                 threads[r.vn] = self.m.threads[-1]
         elif name in apis.THREAD_WAITS and r.vn in threads:
             threads[r.vn].running = False
+            self.produce()
             self.everything(n)
         return NONE
 
@@ -90,8 +190,13 @@ class Threads(Autograd):
             if len(r.items) < 12:
                 r.items.append(args[0])
                 self.sent[id(args[0])] = self.order.known(self.order.host)
+            running = next((p for p in self.producers if p.thread in m.in_thread[-1:]), None)
+            if running is not None:
+                running.put()
             return NONE
         if name in ("get", "get_nowait"):
+            if not r.items:
+                self.produce(r)
             if not r.items:
                 self.go_on(n)
             if r.items:

@@ -165,7 +165,7 @@ class Unknown(Containers):
             m.uncertain.append(self.tick())
         if name in apis.GENERATING_METHODS:
             self.sync_quiet()  # it reads what it has made
-        result = self.unknown_result(node, name, at, seq, kind=kind, lib=lib)
+        result = self.unknown_result(node, name, at, seq, computes=kind == "model", kind=kind, lib=lib)
         if any(self.known_on_device(t) for t in device):
             self.given_device.add(result.vn)
             if kind == "model":

@@ -318,7 +318,8 @@ def instance(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     known = lib.instances.get(r.vn)
     if known is None and not name.startswith("__") and name not in COMMON:
         owners = [k for k in m.frame.module.classes.values() if name in k.methods]
-        if len(owners) == 1:
+        # a method that calls one of its own name hands on what it was asked: to something else than its like
+        if len(owners) == 1 and owners[0].methods[name] is not m.frame.function:
             known = lib.instances[r.vn] = m.instance(owners[0], r.text)
     f = known.cls.method(name) if known is not None else None
     return m.call_function(Func(f, known), c.args, c.kwargs, c.node) if f is not None else None
