@@ -11,6 +11,7 @@ One file: it is one table of data, a row for each call, and the rows are looked 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from streamsafe.apis import cupy, python, torch
 from streamsafe.apis.effects import PIECES, named
@@ -64,6 +65,7 @@ _RENAMED = {
 }
 
 
+@lru_cache(maxsize=4096)
 def canonical(name: str) -> str:
     """The one name of a library function that goes by several."""
     name = _COMMUNICATION.sub("torch.distributed", _DEVICE_MODULES.sub("torch.cuda", name))

@@ -127,6 +127,11 @@ class Numbers:
         """``a < b`` as ``u - v < n``: u and v are unknowns or zero; None where it has another form."""
         if any(key[0] == "c" and key[1] != "int" for key in (a, b)):
             return None
+        if a not in self.sums and b not in self.sums and (a[0] != "c" or b[0] != "c"):
+            if a == b:
+                return ZERO, ZERO, 0
+            above, more = (ZERO, -a[2]) if a[0] == "c" else (a, 0)
+            return (above, ZERO, b[2]) if b[0] == "c" else (above, b, more)
         (x, c), (y, d) = self.linear(a), self.linear(b)
         rest = {k: n for k in {*x, *y} if (n := x.get(k, 0) - y.get(k, 0))}
         if sorted(rest.values()) not in ([], [1], [-1], [-1, 1]):
@@ -139,6 +144,8 @@ class Numbers:
         """The most that ``above - below`` is: the shortest path over all differences that are known."""
         if above == below:
             return 0
+        if not any(v == below for _, v in self.differences):
+            return _FAR
         reached: dict[Key, float] = {below: 0}
         for _ in range(len(self.differences)):
             changed = False

@@ -29,7 +29,8 @@ def _reaches(fn: Function, depth: int, seen: set[Function]) -> bool:
         return False
     seen.add(fn)
     m = fn.module
-    for w in sorted(fn.words):
+    known = m.bound if fn.cls is None else m.bound | fn.cls.method_names
+    for w in sorted(fn.words & known):
         made = m.globals.get(w)
         if made is not None and m.strong(made):
             return True

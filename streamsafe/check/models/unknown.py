@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from streamsafe.apis import names as apis
 
 from ..source import SYNCING, Function
@@ -39,6 +41,12 @@ ORDERING_WORDS = ("sync", "wait", "barrier", "join", "flush")
 """Words in the names of calls that may have waited for everything."""
 GETTERS = ("get_", "is_", "has_", "current_", "default_", "use_", "should_", "can_")
 GETTER_ENDS = ("_stream", "_rank", "_size", "_group", "_enabled", "_device", "_id", "_ctx", "_context")
+
+
+@lru_cache(maxsize=4096)
+def named_for_order(name: str) -> bool:
+    """Whether the name of a function says that it waits for something."""
+    return any(word in name for word in ORDERING_WORDS)
 
 
 class Unknown(Containers):
@@ -110,7 +118,7 @@ class Unknown(Containers):
                 self.host_value(v, node, f"{name}()")
             return NONE
         tensors += self.captured_arguments(values)
-        if any(word in name for word in ORDERING_WORDS) and "async" not in name and m.capture is None:
+        if named_for_order(name) and "async" not in name and m.capture is None:
             self.everything(node)
         host = [t for t in tensors if t.block.place in HOSTS or t.numpy]
         device = [t for t in tensors if t not in host]

@@ -12,7 +12,7 @@ from .displaced import MOVES
 from .modules import Modules
 from .state import HOSTS
 from .tensor_methods import tensor_method
-from .unknown import ORDERING_WORDS
+from .unknown import named_for_order
 
 KEEPING = frozenset(
     """save_for_backward save_for_forward mark_dirty mark_non_differentiable set_materialize_grads register_module
@@ -44,6 +44,7 @@ GRAPH_METHODS = frozenset("replay launch capture_begin capture_end pool register
 STREAM_METHODS = frozenset("wait_stream wait_event record_event record synchronize query".split())
 READ_BACK = frozenset("asscalar asnumpy block_until_ready".split())
 """Methods of arrays of other frameworks that wait for their values."""
+_ORDERING = apis.ORDERING_METHODS | apis.SIGNAL_WAITS | READ_BACK
 CASTS = frozenset("to cuda cpu half float bfloat16 double".split())
 ALWAYS_TENSORS = frozenset(
     """to cuda cpu copy_ record_stream pin_memory numpy detach clone chunk permute transpose view reshape unsqueeze
@@ -239,9 +240,7 @@ def orders(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
         lib.signals[r.vn] = lib.order.known(lib.order.host)  # who acquires it next need not know more
     if name in ("query", "synchronize"):
         lib.beside()
-    if name not in apis.ORDERING_METHODS | apis.SIGNAL_WAITS | READ_BACK and not any(
-        word in name for word in ORDERING_WORDS
-    ):
+    if name not in _ORDERING and not named_for_order(name):
         return None
     if name == "acquire" and not _of_a_lock(c):
         return None
