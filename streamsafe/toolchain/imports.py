@@ -7,6 +7,7 @@ import importlib.machinery
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -58,11 +59,12 @@ class _Finder(importlib.abc.MetaPathFinder):
         finally:
             self._looking.name = ""
         if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec.loader, self._loaded)
+            spec.loader = _Loader(spec.loader, partial(self._loaded, fullname))
         return spec
 
-    def _loaded(self, module: ModuleType) -> None:
-        for after in self.wanted.pop(module.__name__, ()):
+    def _loaded(self, name: str, module: ModuleType) -> None:
+        """Do what waits for a module. ``name``: as it was imported; code may give a module another (cuda.core)."""
+        for after in self.wanted.pop(name, ()):
             after(module)
 
 

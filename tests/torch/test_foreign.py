@@ -25,6 +25,7 @@ class _Kernel:
         launch(stream, None, self, *args)
 """
 CUDA_CORE = """
+__name__ = "cuda.core.cu13"  # what the real one does
 class Buffer:
     def __init__(self, handle, size):
         self.handle, self.size = handle, size
@@ -78,6 +79,8 @@ def test_a_launch_of_another_library(torch: Any, name: str, tmp_path: Path) -> N
         path = tmp_path / f"{module}.py"
         path.parent.mkdir(parents=True)
         path.write_text(text)
+    for package in ("numba", "numba/cuda"):
+        (tmp_path / package / "__init__.py").touch()  # else an installed Numba comes first
     (tmp_path / "program.py").write_text(BEGIN + body)
     command = [sys.executable, "-m", "streamsafe", "run", "--simulate", str(tmp_path / "program.py")]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
