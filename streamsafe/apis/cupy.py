@@ -29,6 +29,7 @@ POINTERS: tuple[Call, ...] = (
     *each(
         "cupy.cuda.MemoryPointer",
         "copy_from_async copy_from_device_async copy_from_host_async",
+        parameters="mem size stream",
         reads="mem",
         writes="self",
         on="stream",
@@ -37,22 +38,33 @@ POINTERS: tuple[Call, ...] = (
     *each(
         "cupy.cuda.MemoryPointer",
         "copy_from copy_from_device copy_from_host",
+        parameters="mem size",
         reads="mem",
         writes="self",
         on=LEGACY,
         row="CS-27",
     ),
-    Call("cupy.cuda.MemoryPointer.copy_to_host_async", reads="self", writes="mem", on="stream", row="CS-14"),
+    Call(
+        "cupy.cuda.MemoryPointer.copy_to_host_async",
+        "mem size stream",
+        reads="self",
+        writes="mem",
+        on="stream",
+        row="CS-14",
+    ),
     Call(
         "cupy.cuda.MemoryPointer.copy_to_host",
+        "mem size",
         reads="self",
         writes="mem",
         on=LEGACY,
         waits=LEGACY,
         row="CS-27",
     ),
-    Call("cupy.cuda.MemoryPointer.memset_async", writes="self", on="stream", row="CS-27"),
-    Call("cupy.cuda.MemoryPointer.memset", writes="self", on=LEGACY, row="CS-27"),
+    Call(
+        "cupy.cuda.MemoryPointer.memset_async", "value size stream", writes="self", on="stream", row="CS-27"
+    ),
+    Call("cupy.cuda.MemoryPointer.memset", "value size", writes="self", on=LEGACY, row="CS-27"),
 )
 
 WAITS: tuple[Call, ...] = (
@@ -86,9 +98,19 @@ WRITES: tuple[Call, ...] = (
         writes="0",
         row="CS-28",
     ),
+    *each("cupyx", "scatter_add scatter_max scatter_min", reads="*", writes="0", row="CS-28"),
+    Call("cupy.random.shuffle", reads="*", writes="0", row="CS-28"),
     Call("cupy.place", reads="*", writes="0", waits=CURRENT, row="CS-26"),
 )
 """Change their first argument, which is number 0, in place."""
+
+BLAS: tuple[Call, ...] = (
+    Call("cupy.cublas.gemv", "transa alpha a x beta y", reads="a x y", writes="y", row="CS-28"),
+    Call("cupy.cublas.ger", "alpha x y a", reads="x y a", writes="a", row="CS-28"),
+    Call("cupy.cublas.axpy", "a x y", reads="x y", writes="y", row="CS-28"),
+    Call("cupy.cublas.scal", "a x", reads="x", writes="x", row="CS-28"),
+)
+"""CuPy's functions over cuBLAS, which write the operand that the routine writes."""
 
 MEMORY: tuple[Call, ...] = (
     Call("cupy.empty", result=UNWRITTEN, allocates=DEVICE, row="CS-20"),
@@ -111,4 +133,4 @@ EXCHANGE: tuple[Call, ...] = (
     *each("torch", "as_tensor", shape_of="*", result=VIEW, row="CI-07"),
 )
 
-ROWS: tuple[Call, ...] = (*COPIES, *POINTERS, *WAITS, *VIEWS, *WRITES, *MEMORY, *EXCHANGE)
+ROWS: tuple[Call, ...] = (*COPIES, *POINTERS, *WAITS, *VIEWS, *WRITES, *BLAS, *MEMORY, *EXCHANGE)

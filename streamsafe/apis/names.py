@@ -466,6 +466,10 @@ ARRAY_WRITING_METHODS = named(cupy.WRITES, "cupy.ndarray")
 """Change an array of NumPy's or CuPy's in place."""
 
 
+OF_LISTS = frozenset(
+    "cat concat concatenate stack hstack vstack dstack column_stack row_stack block_diag pad_sequence".split()
+)
+"""Functions that read the elements of the list that they are given."""
 ARRAY_VIEW_FUNCTIONS = named(cupy.VIEWS, "cupy")
 
 

@@ -147,6 +147,7 @@ class Conditions:
                 found = self.m.path.is_among(ka, {self.m.key(i) for i in constants})
                 if found is not None:
                     return found != negated
+                return (negated, ("in", ka, ("q", tuple(self.m.key(i) for i in constants))))
         return (negated, ("in", ka, self.m.key(b)))
 
     def _less(self, op: ast.cmpop, a: V, b: V) -> bool | tuple[bool, Key]:

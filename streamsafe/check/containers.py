@@ -147,6 +147,24 @@ class Containers:
             return next(iter(v.items.values()))
         return None
 
+    def _of_another_index(self, key: Key, v: Event) -> bool:
+        """Whether the path has recorded elements of a list like an event, and all of them at other indices."""
+        recorded = [
+            k
+            for k, e in self.m.likes.items()
+            if isinstance(e, Event) and e.snapshot is not None and k[:2] == key[:2] and k[0] == "elem"
+        ]
+        numbers = self.m.numbers
+        return (
+            v.born > 0
+            and v.snapshot is None
+            and bool(recorded)
+            and all(
+                not isinstance(k[2], int) and numbers.distance(k[2], key[2]) not in (None, 0)
+                for k in recorded
+            )
+        )
+
     def like(self, v: V, key: Key, owner: V) -> V:
         """An element of a container of which one like it is known: of the same kind, perhaps another one."""
         memo = self.m.likes
@@ -161,7 +179,8 @@ class Containers:
             got = self._like_stream(v, key, owner)
         elif isinstance(v, Event):
             got = Event(v.text, v.timing, v.site, v.lib)
-            got.unknown = True
+            got.unknown = not self._of_another_index(key, v)
+            got.born = v.born
             others = (
                 owner.items
                 if isinstance(owner, Seq)

@@ -146,6 +146,8 @@ class Expressions:
 
     def eval_subscript(self, n: ast.Subscript) -> V:
         owner = self.m.eval(n.value)
+        if isinstance(owner, Lib) and owner.name in ("numpy.s_", "numpy.index_exp", "cupy.s_"):
+            return self.m.library.index_of(n.slice)
         if isinstance(owner, Tensor) or (isinstance(owner, Sym) and owner.block is not None):
             return self.m.library.index(self.m.library.tensor(owner), n.slice, n)
         if isinstance(n.slice, ast.Slice):

@@ -7,11 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 from .coroutines import Coroutine
-from .state import MAX_DEPTH, Frame, Raised, Returned, State, StopGenerator
+from .state import MAX_DEPTH, Broke, Frame, Raised, Returned, State, StopGenerator
 from .values import NONE, Gen, V
 
 _MAX_YIELDED = 4
 """Values that a generator is asked for."""
+
+
+class _Left(Exception):
+    """The consumer of a generator leaves: its function returns, or its loop ends."""
+
+    def __init__(self, how: Returned | Broke) -> None:
+        self.how = how
 
 
 class Generators:
@@ -53,6 +60,8 @@ class Generators:
             depth, self.m.depth = self.m.depth, self.m.depth - 1
             try:
                 got = on_yield(v)
+            except (Returned, Broke) as left:
+                raise _Left(left) from None
             finally:
                 self.m.frames, self.m.depth = saved, depth
             return got if isinstance(got, V) else NONE
@@ -67,6 +76,8 @@ class Generators:
             result = r.value
         except StopGenerator:
             pass
+        except _Left as left:
+            raise left.how from None
         finally:
             self.m.depth -= 1
             self.m.frames = outer

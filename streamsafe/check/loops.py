@@ -6,6 +6,7 @@ import ast
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from . import data_model
@@ -78,6 +79,7 @@ class Loops:
         rounds = (
             3
             if self.m.frame.module.strong(*body)
+            or self._calls_strong(body)
             or any(isinstance(n, ast.Yield) for st in body for n in ast.walk(st))
             else 2
         )
@@ -100,8 +102,20 @@ class Loops:
         self.m.frame.module.rounds[body[0]] = rounds
         return rounds
 
+    def _calls_strong(self, body: list[ast.stmt]) -> bool:
+        """Whether a loop calls functions of the file that have to do with streams."""
+        module, function = self.m.frame.module, self.m.frame.function
+        cls = function.cls if function is not None else None
+        words = frozenset[str]().union(*map(module.words, body))
+        called = [
+            module.functions.get(w) or (cls.method(w) if cls is not None else None) for w in sorted(words)
+        ]
+        return any(f is not None and f.strong for f in called)
+
     def run_for(self, s: ast.For | ast.AsyncFor) -> None:
         it = self._iterator(self.m.eval(s.iter))
+        if isinstance(it, Sym) and _by_key(s):
+            it = Lazy("keys", [it])
         if isinstance(it, Gen) and it.suspended is None:
             try:
                 self.m.run_generator(it, lambda v: self._loop_body(s, v), s)
@@ -141,21 +155,18 @@ class Loops:
         return Gen(Func(begin, it), [], {}) if begin is not None and begin.generator else it
 
     def _has_no_round(self, it: V, s: ast.For | ast.AsyncFor) -> bool:
-        """Whether a loop that counts to an unknown number, and waits for something, is taken to have no round."""
-        if not (isinstance(it, Range) and isinstance(it.start, Const) and it.start.value == 0):
-            return False
-        count = it.stop
-        if not isinstance(count, Sym):
+        """Whether a loop of an unknown number of rounds, which waits for something, is taken to have none."""
+        counts = isinstance(it, Range) and isinstance(it.start, Const) and it.start.value == 0
+        count = it.stop if isinstance(it, Range) and counts else it
+        if not isinstance(count, Sym) or count.block is not None:
             return False
         words = frozenset[str]().union(*map(self.m.frame.module.words, s.body))
-        by_round = (
-            isinstance(s.target, ast.Name) and s.target.id in words
-        )  # what there is one of for each round
+        named = {n.id for n in ast.walk(s.target) if isinstance(n, ast.Name)}
+        by_round = not named.isdisjoint(words)  # what there is one of for each round
         if words & _WAITS and not by_round and self.m.order.ticks:
             return not self.m.truthy(count, True, True)
-        self.m.conds.setdefault(
-            ("truth", self.m.key(count)), True
-        )  # a later loop over as many has rounds, too
+        if counts:  # a later loop over as many has rounds, too
+            self.m.conds.setdefault(("truth", self.m.key(count)), True)
         return False
 
     def _as_many_rounds_as_run(self, it: V, s: ast.For | ast.AsyncFor) -> None:
@@ -169,6 +180,18 @@ class Loops:
         if numbers.less(stop, end) is None and numbers.less(end, stop) is None:
             numbers.learn_less(stop, end, False)
             numbers.learn_less(end, stop, False)
+
+    def _steps(self, it: Range, rounds: int) -> Iterator[V]:
+        """The numbers of a range that counts in steps."""
+        assert it.step is not None
+        if all(isinstance(v, Const) and isinstance(v.value, int) for v in (it.start, it.stop, it.step)):
+            numbers = range(it.start.value, it.stop.value, it.step.value or 1)  # type: ignore[attr-defined]
+            yield from map(Const, numbers[: rounds + 2])
+            return
+        number = it.start
+        for _ in range(rounds):
+            yield number
+            number = self.m.library.plus(number, it.step)
 
     def _another(self, i: int, stop: Any) -> bool:
         """Whether there is a round with a number, which the path knows from then on; not where it knows otherwise."""
@@ -243,7 +266,9 @@ class Loops:
         if isinstance(it, Range):
             start = it.start.value if isinstance(it.start, Const) else None
             stop = it.stop.value if isinstance(it.stop, Const) else None
-            if start is not None:
+            if it.step is not None:
+                yield from self._steps(it, rounds)
+            elif start is not None:
                 n = (
                     self._round_count(start, it.stop, rounds)
                     if stop is None
@@ -363,6 +388,22 @@ class Loops:
         if isinstance(k, tuple) and k and k[0] == "c":
             return Const(k[2])
         return self.m.map_keys.get((self.m.uid(m), k)) or self.m.sym(self.m.vn(("mapkey", k)), "key")
+
+
+@lru_cache(maxsize=4096)
+def _by_key(s: ast.For | ast.AsyncFor) -> bool:
+    """Whether a loop picks elements of what it goes through by what it is given: these are keys."""
+    if not isinstance(s.target, ast.Name) or not isinstance(s.iter, (ast.Name, ast.Attribute)):
+        return False
+    name, whole = s.target.id, ast.unparse(s.iter)
+    return any(
+        isinstance(n, ast.Subscript)
+        and isinstance(n.slice, ast.Name)
+        and n.slice.id == name
+        and ast.unparse(n.value) == whole
+        for x in s.body
+        for n in ast.walk(x)
+    )
 
 
 def asked_rounds(module: Module, s: ast.For | ast.AsyncFor) -> list[int]:

@@ -123,6 +123,13 @@ class Numbers:
             return {}, key[2]
         return self.sums.get(key) or ({key: 1}, 0)
 
+    def distance(self, a: Key, b: Key) -> int | None:
+        """By how much a is greater than b; None where that is not known."""
+        difference = self._difference(a, b)
+        if difference is None or difference[0] != difference[1]:
+            return None
+        return -difference[2]
+
     def _difference(self, a: Key, b: Key) -> tuple[Key, Key, int] | None:
         """``a < b`` as ``u - v < n``: u and v are unknowns or zero; None where it has another form."""
         if any(key[0] == "c" and key[1] != "int" for key in (a, b)):

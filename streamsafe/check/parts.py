@@ -1,6 +1,8 @@
 """Whether two parts of one block have bytes in common, where indices and bounds may be unknown numbers.
 
-A part is None (all of it) or a tuple of steps, the outermost first: ``("i", index)`` and ``("s", low, high)``. A number
+A part is None (all of it) or a tuple of steps, the outermost first: ``("i", index)`` and ``("s", low, high)``, or
+``("f", low, high, step)`` for elements in the order of memory, or ``("u", ...)`` for a part that is not known; a slice
+may have a third number, its step. A number
 is an int, a linear term ``("lin", ((unknown, factor), ...), constant)``, or any other hashable that stands for one
 unknown; unknown bounds are sizes, which are positive.
 """
@@ -53,6 +55,8 @@ def _linear(number: Any) -> tuple[dict[Hashable, int], int] | None:
         return {}, number
     if isinstance(number, tuple) and number and number[0] == "lin":
         return dict(number[1]), number[2]
+    if isinstance(number, tuple):
+        return {number: 1}, 0
     return None
 
 
@@ -69,9 +73,10 @@ def _steps(x: Any, y: Any) -> Answer:
     if x == y:
         return "yes"
     kinds = x[0], y[0]
+    if kinds == ("f", "f"):
+        return _elements(x, y)
     if kinds == ("i", "i"):
-        known = isinstance(x[1], int) and isinstance(y[1], int)
-        return "no" if known and (x[1] >= 0) == (y[1] >= 0) else "unknown"
+        return _indices(x[1], y[1])
     if kinds == ("s", "s"):
         return _slices(x, y)
     if set(kinds) == {"i", "s"}:
@@ -79,8 +84,31 @@ def _steps(x: Any, y: Any) -> Answer:
     return "unknown"
 
 
+def _elements(x: Any, y: Any) -> Answer:
+    """Elements in the order of memory: from, to and every how many."""
+    (_, a, b, step), (_, c, d, other) = x, y
+    if max(a, c) >= min(b, d):
+        return "no"
+    if step > 1 and step == other and (a - c) % step:
+        return "no"
+    return "yes"
+
+
+def _indices(a: Hashable, b: Hashable) -> Answer:
+    """Whether two indices are one: a number from the end may be that of any other number."""
+    if isinstance(a, int) and isinstance(b, int):
+        return "no" if (a >= 0) == (b >= 0) else "unknown"
+    p, q = _linear(a), _linear(b)
+    if p is None or q is None or p[0] != q[0]:
+        return "unknown"
+    return "no" if p[1] != q[1] else "yes"
+
+
 def _slices(x: Any, y: Any) -> Answer:
-    (_, a, b), (_, c, d) = x, y
+    a, b, c, d = *x[1:3], *y[1:3]
+    if x[3:] == y[3:] != () and isinstance(a, int | None) and isinstance(c, int | None):
+        if ((a or 0) - (c or 0)) % x[3]:
+            return "no"  # in turn
     if a in (None, 0) and c in (None, 0):
         return "yes"  # two prefixes
     if b == d and isinstance(a, int | None) and isinstance(c, int | None):
@@ -110,7 +138,7 @@ def _index_in_slice(index: Any, piece: Any) -> Answer:
     if piece[1] in (None, 0) and piece[2] is None:
         return "yes"
     at = index[1]
-    if isinstance(at, int) and at >= 0 and all(isinstance(v, int | None) for v in piece[1:]):
+    if isinstance(at, int) and at >= 0 and all(isinstance(v, int | None) for v in piece[1:3]):
         end = ENDLESS if piece[2] is None else piece[2]
         return "yes" if (piece[1] or 0) <= at < end else "no"
     return "unknown"

@@ -303,7 +303,7 @@ def _waited_elsewhere(m: Machine, h: Hazard, calls: set[int]) -> bool:
     assert h.first is not None
     source, target = h.first.timeline, h.second.timeline
     return any(
-        wait.of is source
+        wait.of in (source, None)
         and wait.who in (target, m.order.host)
         and bisect.bisect_left(m.boundaries, wait.at) % m.methods not in {call % m.methods for call in calls}
         for wait in m.order.waits

@@ -75,6 +75,10 @@ def distinct(a: Timeline, b: Timeline) -> Literal["yes", "likely", "unknown", "n
     if a is b:
         return "no"
     origins = {a.origin, b.origin}
+    if origins == {"comm"}:
+        return "likely"  # of two process groups, as far as can be seen
+    if "ambient" in origins and (a.blocking or b.blocking):
+        return "unknown"  # the caller's stream is most often the default one, which it is ordered with
     if origins <= {"new", "ambient", "null", "comm"}:
         return "yes" if not origins <= {"ambient", "null"} else "no"
     if "elem" in origins:
@@ -355,6 +359,20 @@ class Program:
         """Whether anything was done, or may be next, that the host or another stream need not have waited for."""
         return bool(self.copies or self.made) or any(t.origin not in _CALLERS for t in self.ticks)
 
+    @property
+    def busy(self) -> bool:
+        """Whether several timelines have done something, or one that is not the caller's, or a copy is under way."""
+        return bool(self.copies) or len(self.ticks) > 1 or any(t.origin not in _CALLERS for t in self.ticks)
+
+    def pending(self) -> bool:
+        """Whether something was done for which neither the host nor a stream of the caller has waited."""
+        return any(
+            t.origin not in _CALLERS
+            and not self.host.knows(t, epoch)
+            and not any(each.origin == "ambient" and each.knows(t, epoch) for each in self.ticks)
+            for t, epoch in self.ticks.items()
+        )
+
     # -- what is known -----------------------------------------------------------------------------------------------
 
     def known(self, timeline: Timeline) -> Reach:
@@ -443,6 +461,11 @@ class Program:
             record = Recorded(of, reach.get(of), reach.sequence, reach.site, reach.idle_since)
             replaced = event.replaced if event is not None else ()
             self._log(who, whom, event, record, replaced, site)
+
+    def device_wait(self, site: Site) -> None:
+        """The host waits for all streams of the device (TS-21)."""
+        self.all_known(self.host)
+        self.waits.append(Waited(self.host, None, site, self.known(self.host), self.now()))
 
     def wait_for_nothing(self, who: Timeline, event: clocks.Event, site: Site) -> None:
         """A stream or the host waits for an event that is not recorded yet, which orders nothing (TS-12, TS-17)."""

@@ -43,8 +43,10 @@ def params(m: Machine, fn: Function, self_: V | None = None) -> dict[str, V]:
         if p.arg in fn.sizes:
             env[p.arg] = Const(2)
             continue
+        # who calls the methods of an object gives them the same index
+        whose = ("index", fn.cls.name) if fn.cls is not None and p.arg in fn.picking else (fn.qualified,)
         env[p.arg] = (not later and m.typed(fn, p, p.arg)) or m.sym(
-            m.vn(("param", fn.qualified, p.arg, *later)), p.arg, hint
+            m.vn(("param", *whose, p.arg, *later)), p.arg, hint
         )
         v = env[p.arg]
         kind = p.annotation.value if isinstance(p.annotation, ast.Subscript) else p.annotation

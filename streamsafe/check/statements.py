@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from . import data_model, patterns
-from .source import dotted
+from .source import HOLDING, dotted
 from .state import Broke, Continued, Frame, Raised, Returned, State, StopGenerator
 from .values import (
     NO_RESULT,
@@ -30,9 +30,11 @@ from .values import (
     Sym,
     Tensor,
     V,
+    Work,
 )
 
 _EXITS = (ast.Return, ast.Continue, ast.Break)
+_PUTTING = frozenset("append add extend insert put".split())
 _DEVICE_WORDS = frozenset(("is_cuda", "is_available", "device"))
 
 
@@ -110,9 +112,11 @@ class Statements:
         if _asks_for_tensor(s.test):
             self.m.body(s.body if self.m.truth(s.test, True, flip=a or b) else s.orelse)
             return
-        busy = len(self.m.order.ticks) > 1
+        busy = self.m.order.busy
         waits = body_waits or orelse_waits
-        if waits and (self.m.timing or not _about_what_waits(s)) and not self._about_devices(s.test):
+        a, b = a or self._keeps_what_waits(s.body), b or self._keeps_what_waits(s.orelse)
+        about = _about_what_waits(s)
+        if waits and (self.m.timing or about != {s.test}) and not self._about_devices(s.test):
             a, b = a or body_waits, b or orelse_waits
         if out is ast.Raise:
             taken = self.m.truth(s.test, False, flip=False)
@@ -120,6 +124,8 @@ class Statements:
             taken = self.m.truth(s.test, True, flip=False)
         elif out in _EXITS and not a:
             taken = self.m.truth(s.test, False, flip=busy)
+        elif about and a and isinstance(s.test, ast.BoolOp) and isinstance(s.test.op, ast.And):
+            taken = all(self.m.truth(t, True, flip=t not in about) for t in s.test.values)
         elif a or b:
             taken = self.m.truth(s.test, a, flip=True)
         else:
@@ -129,7 +135,8 @@ class Statements:
                 if off and isinstance(s.test, ast.BoolOp) and isinstance(s.test.op, ast.And)
                 else [s.test]
             )
-            each = [self.m.truth(t, not off or t is not parts[-1], flip=False) for t in parts]
+            on = not off and not (_does_nothing(s.body) and s.orelse and not _does_nothing(s.orelse))
+            each = [self.m.truth(t, on or t is not parts[-1], flip=False) for t in parts]
             taken = all(each)
         self.m.body(s.body if taken else s.orelse)
 
@@ -152,6 +159,7 @@ class Statements:
         """Run something inside a context manager."""
         if isinstance(ctx, Gen):
             done: list[int] = []
+            left: list[Returned | Broke | Continued] = []
 
             def at_yield(v: V) -> None:
                 if done:
@@ -159,9 +167,14 @@ class Statements:
                 done.append(1)
                 if target is not None:
                     self.assign(target, v, s)
-                inner()
+                try:
+                    inner()
+                except (Returned, Broke, Continued) as how:
+                    left.append(how)  # the rest of the generator comes before that
 
             self.m.run_generator(ctx, at_yield, s)
+            if left:
+                raise left[0]
             return
         if isinstance(ctx, Obj):
             enter, leave = ctx.cls.method("__enter__"), ctx.cls.method("__exit__")
@@ -310,6 +323,8 @@ class Statements:
                 self.m.fields.pop((owner.vn, t.attr), None)
                 self.m.library.drop_gradients(s)
                 return
+            if self.m.conds.get(("truth", self.m.key(owner))) is False:
+                raise Raised  # None takes no attributes, nor does another false value
             old = self.m.fields.get((owner.vn, t.attr))
             self.m.fields[(owner.vn, t.attr)] = v
             if t.attr == "grad":
@@ -364,6 +379,14 @@ class Statements:
             s = s.copy()
             s.stamp = v.stamp
         return s
+
+    def _keeps_what_waits(self, body: list[ast.stmt]) -> bool:
+        """Whether a branch puts a stream, an event or a work somewhere, to be waited for later."""
+        words = frozenset[str]().union(*map(self.m.frame.module.words, body))
+        if not words & _PUTTING and not any(isinstance(x, ast.AugAssign) for x in body):
+            return False
+        env = self.m.frame.env
+        return any(isinstance(env.get(w), (Stream, Event, Work)) for w in words)
 
     def _about_devices(self, test: ast.expr) -> bool:
         """Whether a condition asks on what device things are: it is as they are."""
@@ -428,13 +451,27 @@ def _catches_missing_keys(h: ast.ExceptHandler) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _about_what_waits(s: ast.If) -> bool:
-    """Whether a condition asks for the event or stream that its statement waits for: there is one if it was used."""
-    test = ast.unparse(s.test)
-    return any(
-        isinstance(n, ast.Attribute) and n.attr == "synchronize" and ast.unparse(n.value) in test
+def _about_what_waits(s: ast.If) -> frozenset[ast.expr]:
+    """The parts of a condition that ask for the event or stream which its statement waits for.
+
+    There is one if it was used.
+    """
+    waited = {
+        ast.unparse(n.value)
         for x in (*s.body, *s.orelse)
         for n in ast.walk(x)
+        if isinstance(n, ast.Attribute) and n.attr in HOLDING
+    }
+    joined = isinstance(s.test, ast.BoolOp) and isinstance(s.test.op, ast.And)
+    parts = s.test.values if joined and isinstance(s.test, ast.BoolOp) else [s.test]
+    return frozenset(part for part in parts if any(text in ast.unparse(part) for text in waited))
+
+
+def _does_nothing(body: list[ast.stmt]) -> bool:
+    """Whether a branch only binds names to constants."""
+    return all(
+        isinstance(s, ast.Pass) or (isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant))
+        for s in body
     )
 
 

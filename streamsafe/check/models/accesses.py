@@ -46,6 +46,8 @@ class Accesses(Callers):
         cap = self.capturing(t)
         if cap is not None:
             cap.touch(block, part, write, node, notes)
+            inside = cap.inside(block)  # at each launch, branches that nothing joins run at once (GC-14)
+            self.order.access(inside, t, write, part, self.m.site(node), op, kind, notes, self.m.seq, at, lib)
             return
         self.order.access(
             block,
@@ -145,7 +147,7 @@ class Accesses(Callers):
             return
         self.tick()
         if t is None:
-            self.order.all_known(self.order.host)
+            self.order.device_wait(self.m.site(node))
         else:
             self.order.wait(self.order.host, self.order.snapshot(t), self.m.site(node), t)
 

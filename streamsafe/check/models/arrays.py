@@ -7,16 +7,20 @@ from streamsafe.apis import table
 from streamsafe.apis.effects import CURRENT
 
 from ..program import Block
-from ..values import Ctx, Sym, Tensor, V
+from ..values import NONE, Const, Ctx, Seq, Sym, Tensor, V
 from .calls import Call
 from .modules import Modules
+from .rows import by_row
 from .state import HOSTS
 
 FROM_HOST = frozenset("array asarray ascontiguousarray".split())
 FILLS = frozenset("copyto shuffle put place putmask fill_diagonal".split())
 """Functions of NumPy that write their first argument."""
 PINNED = frozenset("empty_pinned empty_like_pinned zeros_pinned alloc_pinned_memory".split())
-KERNELS = frozenset("RawKernel ElementwiseKernel ReductionKernel RawModule".split())
+PIECES = frozenset("split array_split hsplit vsplit dsplit".split())
+"""Functions that give views of parts which have nothing in common."""
+OF_THE_HOST = frozenset("asarray array asanyarray ascontiguousarray frombuffer copyto save savez".split())
+"""Functions of NumPy that leave nothing to the arrays that they are given."""
 SHARING = frozenset("asarray frombuffer ravel reshape".split())
 """Functions of NumPy whose result is the memory that they are given."""
 GENERATORS = frozenset("default_rng Generator RandomState SeedSequence".split())
@@ -26,37 +30,65 @@ NUMBERS = apis.ARRAY_TYPES | frozenset("prod ceil int32 int64".split())
 
 def cupy_function(lib: Modules, c: Call) -> V:
     m, last, n = lib.m, c.last, c.node
+    if last == "ndarray":
+        given = lib.tensors_in(c.kwargs.get("memptr", NONE))
+        made = given[0] if given else lib.made_by(last, n, False, "cupy")
+        made.block.kept |= "memptr" in c.kwargs  # of no pool, as far as can be seen
+        return made
     if last in apis.FACTORIES or last in FROM_HOST:
         got = cupy_array(lib, c) if last in FROM_HOST and c.args else None
         return got or lib.made_by(last, n, last not in ("empty", "empty_like"), "cupy")
     if last in ("from_dlpack", "fromDlpack") and c.args:
-        lib.order.learn(lib.cur("cupy"), lib.order.snapshot(lib.cur("torch")))
+        producer = lib.cur("torch")
+        lib.order.wait(lib.cur("cupy"), lib.order.snapshot(producer), m.site(n), producer)
         for known in lib.exchanges:
             lib.order.learn(lib.cur("cupy"), known)
         return as_array(c.args[0])
     if last in apis.ARRAY_TYPES:
-        return m.fresh(last, "host")
+        return number(c) or m.fresh(last, "host")
     if last in apis.ARRAY_VIEW_FUNCTIONS and c.args and lib.tensorish(c.args[0]):
         return lib.tensor(c.args[0])
     if last == "asnumpy":
         return lib.to_host(c.args, c.kwargs, n)
     if last in PINNED:
         return Tensor(Block("pinned", "", lib="cupy"), None, True)
-    if last in KERNELS:
-        return m.sym(m.vn(("kernel", len(m.vns))), "kernel", "kernel")
+    row = table.find(c.name)
     if c.name.startswith("cupy.cuda."):
+        done = by_row(lib, row, c) if row is not None else None
+        if done is not None:
+            return done
         return Ctx("plain") if last == "nvtx" else lib.unmodelled(last, None, c.args, c.kwargs, n)
-    w = lib.tensors_in(c.kwargs["out"]) if "out" in c.kwargs else []
+    if row is not None and row.parameters:
+        done = by_row(lib, row, c)
+        if done is not None:
+            return done
+    if last in PIECES and c.args and lib.tensorish(c.args[0]):
+        t = lib.tensor(c.args[0])
+        return Seq([lib.view(t, (("i", i),)) for i in range(3)], "list", True)
+    out = c.kwargs.get("out") or c.kwargs.get("output")
+    w = lib.tensors_in(out) if out is not None else []
     a = c.first
     if isinstance(a, Sym) and a.block is None and a.hint not in ("index", "host", "getter"):
         lib.tensor(a).block.lib = "cupy"  # it takes no other arrays
-    row = table.find(c.name)
-    if row is not None and row.writes == "0" and c.args:
+    in_place = row is not None and row.writes == "0"
+    if "copy" in c.kwargs and lib.option(c.kwargs["copy"]) is False:
+        in_place = True
+    if in_place and c.args and not w:
         w = lib.tensors_in(c.args[0])
-    out = lib.compute(c.values("out"), n, last, "cupy", write=w, fresh=not w)
+    made = lib.compute(
+        c.values("output" if "output" in c.kwargs else "out"), n, last, "cupy", write=w, fresh=not w
+    )
     if row is not None and row.waits == CURRENT:  # CS-26: the size of the result is a value of the device
         lib.sync_host(lib.cur("cupy"), n, f"cupy.{last}()")
-    return out
+    return made
+
+
+def number(c: Call) -> V | None:
+    """An integer of a type of NumPy's; None where it is not known."""
+    known = (
+        c.last.startswith(("int", "uint")) and isinstance(c.first, Const) and isinstance(c.first.value, int)
+    )
+    return c.first if known else None
 
 
 def as_array(v: V) -> V:
@@ -67,9 +99,12 @@ def as_array(v: V) -> V:
 def cupy_array(lib: Modules, c: Call) -> V | None:
     """An array of something: of an array on the device, of pinned memory, or of the host's."""
     n, last, src = c.node, c.last, lib.tensors_in(c.args[0])
+    a = c.args[0]
+    if not src and last == "asarray" and isinstance(a, Sym) and a.hint not in ("index", "host", "getter"):
+        return lib.tensor(a).viewed_by("cupy")  # it is an array already, as far as can be seen
     if src and src[0].block.lib != "cupy" and src[0].block.place not in HOSTS:
         src[0].block.shared = lib.tick()  # with no exchange of streams
-    if src and src[0].block.place == "cuda":
+    if src and src[0].block.place in ("cuda", "unknown"):
         return as_array(src[0]) if last != "array" else lib.compute(c.args, n, last, "cupy")
     if src and src[0].block.place == "pinned":
         t = lib.new(n, "cuda", "cupy", last, write=False)
@@ -91,6 +126,8 @@ def numpy_function(lib: Modules, c: Call) -> V:
     what = f"numpy.{last}()"
     view = last in SHARING
     tensors = [t for v in c.values() for t in lib.tensors_in(v)]
+    if last not in OF_THE_HOST and any(t.lib == "cupy" and t.block.place == "cuda" for t in tensors):
+        return cupy_function(lib, Call(f"cupy.{last}", c.args, c.kwargs, n))  # it asks the arrays to do it
     for t in tensors:
         if not view or t.block.place not in HOSTS:
             lib.host_value(t, n, what)
@@ -103,5 +140,5 @@ def numpy_function(lib: Modules, c: Call) -> V:
     if view and tensors:
         return Tensor(tensors[0].block, tensors[0].part, True)
     if last in NUMBERS:
-        return lib.m.fresh(last, "host")
+        return number(c) or lib.m.fresh(last, "host")
     return Tensor(Block("pageable", ""), None, True)

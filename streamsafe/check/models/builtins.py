@@ -28,6 +28,7 @@ from ..values import (
     Sym,
     Tensor,
     V,
+    Work,
 )
 from .calls import BUILTINS, Call, models
 from .modules import Modules
@@ -111,8 +112,8 @@ def is_one(v: V, kind: str) -> bool | None:
         return kind == v.kind or kind in SEQUENCES
     if isinstance(v, Map):
         return kind in MAPPINGS
-    if isinstance(v, (Stream, Event, Ctx)):
-        own = {Stream: "Stream", Event: "Event"}.get(type(v), "")
+    if isinstance(v, (Stream, Event, Work, Ctx)):
+        own = {Stream: "Stream", Event: "Event", Work: "Work"}.get(type(v), "")
         return True if kind == own else None if own and kind.endswith(own) else False
     if isinstance(v, Sym) and v.block is not None and kind in (CONTAINERS | MAPPINGS | {"Tensor"}):
         return kind == "Tensor"
@@ -152,7 +153,8 @@ def number_range(lib: Modules, c: Call) -> V:
     start = c.args[0] if len(c.args) > 1 else Const(0)
     stop = c.args[1] if len(c.args) > 1 else c.first
     stop = stop if stop is not None else NONE
-    return Range(start, stop, m.vn(("range", m.key(start), m.key(stop), id(c.node))))
+    step = c.args[2] if len(c.args) > 2 else None
+    return Range(start, stop, m.vn(("range", m.key(start), m.key(stop), id(c.node))), step)
 
 
 @models(BUILTINS, "enumerate zip reversed")
@@ -301,6 +303,8 @@ def of_values(lib: Modules, c: Call) -> V:
         except (TypeError, ValueError, OverflowError):
             pass
     got = m.sym(m.vn((last, *(m.key(v) for v in c.args))), f"{last}()", "host")
+    if last == "int" and isinstance(a, (Stream, Event)):
+        return a  # its handle
     if last == "int" and isinstance(a, Sym):
         lib.numbers[got.vn] = a
     if last == "all" and isinstance(a, Seq):

@@ -48,6 +48,7 @@ class Capture:
     modules: dict[Any, V] = field(default_factory=dict)
     backward: bool = False
     first: int = 0
+    blocks: dict[int, Block] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.streams.add(self.stream)
@@ -107,6 +108,15 @@ class Capture:
         )
         if "private" not in block.notes and block.place != "pool":
             self.lib.m.captured[block.uid] = block
+
+    def inside(self, block: Block) -> Block:
+        """A block as the operations of the graph use it: what came before the capture is done at each launch."""
+        known = self.blocks.get(block.uid)
+        if known is None:
+            known = self.blocks[block.uid] = Block(
+                block.place, block.text, block.alloc, block.home, block.lib
+            )
+        return known
 
     def result(self, s: Sym, node: Node, notes: Notes) -> None:
         """What an unknown call gives is written by the graph, into memory of its own."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from streamsafe.apis import names as apis
+from streamsafe.order.hazard import quoted
 
-from ..values import NONE, Lib, Seq, Sym, V, Work
+from ..program import Timeline
+from ..values import NONE, Const, Lib, Seq, Sym, V, Work
 from .calls import Call
 from .modules import Modules
 from .state import HOSTS
@@ -32,12 +34,24 @@ def distributed(lib: Modules, c: Call) -> V:
         ]
         for work in works:
             if isinstance(work, Work):
-                work.snapshot = lib.order.snapshot(lib.comm)  # they are one operation
+                work.snapshot = lib.order.snapshot(work.timeline)  # they are one operation
         return Seq(works, "list", c.first.more)
+    if c.last in ("get_rank", "get_world_size"):
+        return place_on_ring(lib, c)
     if c.last == "barrier":
         lib.everything(c.node)
         return NONE
     return lib.unmodelled(c.last, None, c.args, c.kwargs, c.node)
+
+
+def place_on_ring(lib: Modules, c: Call) -> V:
+    """A process's number in a group, which is less than how many there are."""
+    group = lib.m.key(c.given("group", 0) or NONE)
+    rank, size = (
+        lib.m.sym(lib.m.vn((name, group)), f"{name}()", "getter") for name in ("get_rank", "get_world_size")
+    )
+    lib.m.numbers.learn_less(lib.m.key(rank), lib.m.key(size), True)
+    return rank if c.last == "get_rank" else size
 
 
 def collective(lib: Modules, last: str, c: Call) -> V:
@@ -65,6 +79,22 @@ def collective(lib: Modules, last: str, c: Call) -> V:
     if not (lib.flag(c.kwargs.get("async_op")) or last in POINT_TO_POINT):
         lib.launch(reads, writes, last, c.node)
         return NONE
-    lib.order.learn(lib.comm, lib.order.snapshot(lib.cur()))
-    lib.launch(reads, writes, last, c.node, t=lib.comm, kind="collective")
-    return Work(lib.order.snapshot(lib.comm), lib.comm, Seq(list(tensors)))
+    t = communication(lib, c.kwargs.get("group"))
+    lib.order.learn(t, lib.order.snapshot(lib.cur()))
+    lib.launch(reads, writes, last, c.node, t=t, kind="collective")
+    return Work(lib.order.snapshot(t), t, Seq(list(tensors)))
+
+
+def communication(lib: Modules, group: V | None) -> Timeline:
+    """The stream of a process group (TD-01); that of the first one that a path names, where none is named."""
+    if group is None or (isinstance(group, Const) and group.value is None):
+        return lib.comm
+    known = lib.groups
+    if not known:
+        known[lib.m.key(group)] = lib.comm
+    key = lib.m.key(group)
+    if key not in known:
+        text = getattr(group, "text", "")
+        known[key] = Timeline(f"the communication stream of {quoted(text) or 'another group'}", "comm")
+        known[key].group = key
+    return known[key]

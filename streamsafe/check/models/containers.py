@@ -26,12 +26,17 @@ class Containers(Threads):
             if args:
                 self.kept_beside(r.items, args[0], n, name)
                 r.items.append(self.stamp(args[0]) if m.graphs else args[0])
-            if len(r.items) > 12:
+            if isinstance(r.limit, int) and len(r.items) > r.limit:
+                del r.items[0]
+            elif len(r.items) > 12:
                 del r.items[0]
                 r.more = True
             return NONE
-        if name == "appendleft" and args:
-            r.items.insert(0, args[0])
+        if name in ("appendleft", "extendleft") and args:
+            more = args[0].items if name == "extendleft" and isinstance(args[0], Seq) else args
+            r.items[:0] = reversed(more)
+            if isinstance(r.limit, int):
+                del r.items[r.limit :]
             return NONE
         if name == "extend" and args:
             if isinstance(args[0], Seq):

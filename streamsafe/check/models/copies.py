@@ -291,6 +291,9 @@ class Copies(Tensors):
             if self.m.graphs:
                 self.parameter_data(owner, v, s)
             t = self.tensor(v)
+            if t.block.place in (*HOSTS, "cuda"):
+                where = Const("cuda" if t.block.place == "cuda" else "cpu")
+                self.m.fields[(owner.vn, "device")] = where
             old = owner.block
             if owner.hint == "parameter" and old is not None:
                 old.accesses += [a for a in t.block.accesses if a.write]
@@ -407,6 +410,7 @@ class Copies(Tensors):
         if isinstance(owner, Sym):
             if not isinstance(target.slice, ast.Slice):
                 index = self.m.eval(target.slice)
+                self.m.conds[("in", self.m.key(index), self.m.key(owner))] = True
                 self.m.fields[(self.m.vn(("e", self.m.key(owner))), repr(self.m.key(index)))] = v
                 if isinstance(v, Sym):
                     self.parents.setdefault(v.vn, owner)

@@ -146,6 +146,9 @@ class Legality(Displaced):
             th.running = False
             if name == "join":
                 self.produce()
+            if name == "join" and th.knew is not None:
+                self.order.learn(self.order.host, th.knew)
+            elif name == "join":
                 self.everything(n)
         return NONE
 

@@ -39,7 +39,7 @@ from ..values import (
     V,
     Work,
 )
-from . import autograd_functions, stream_functions
+from . import autograd_functions, kernels, stream_functions
 from .arrays import cupy_function, numpy_function
 from .builtins import builtin
 from .calls import FUNCTIONS, Call, models
@@ -136,10 +136,7 @@ class Library(Captures):
     def call_sym(self, callee: Sym, args: Args, kwargs: Kwargs, node: Node) -> V:
         m = self.m
         if callee.hint == "kernel":
-            values = [v for a in args for v in (a.items if isinstance(a, Seq) else [a])]
-            given = [t for v in values for t in self.tensors_in(v)]
-            self.launch(given, [], "kernel()", node, "cupy", notes=frozenset({"kernel"}))
-            return NONE
+            return kernels.launched(self, callee, Call("kernel", args, kwargs, node))
         if callee.hint == "mock":
             return m.fresh("a mock", "mock")
         if callee.hint == "weak":
@@ -149,12 +146,18 @@ class Library(Captures):
             return self.method(owner[0], owner[1], args, kwargs, node, callee)
         called = getattr(node, "func", None)
         if isinstance(called, ast.Subscript):
+            f = m.eval(called.value) if isinstance(called.value, (ast.Name, ast.Attribute)) else None
+            if isinstance(f, Func) and f.function.kernel:
+                return kernels.compiled(self, f.function, Call("kernel", args, kwargs, node))
             given = [t for v in (*args, *kwargs.values()) for t in self.tensors_in(v)]
             if given:
                 op = f"{dotted(called.value)}[...]()"
                 self.launch(given, [], op, node, self.lib_of(args), notes=frozenset({"kernel"}))
             return NONE
         return self.module_call(callee, callee.text.rpartition(".")[2] or "call", args, kwargs, node)
+
+    def kernel(self, f: Func, args: Args, kwargs: Kwargs, node: Node) -> V:
+        return kernels.compiled(self, f.function, Call("kernel", args, kwargs, node))
 
     # ------------------------------------------------------------------ methods
     def method(self, r: V, name: str, args: Args, kwargs: Kwargs, n: Node, callee: Sym | None = None) -> V:
@@ -203,7 +206,7 @@ class Library(Captures):
         if isinstance(r, Thread):
             return self.thread_method(r, name, c.args, c.kwargs, n)
         if isinstance(r, Work):
-            if name in ("wait", "synchronize", "result"):
+            if "wait" in name or name in ("synchronize", "result"):
                 self.tick()
                 self.order.wait(self.cur(), r.snapshot, m.site(n), r.timeline)
                 return NONE
@@ -311,6 +314,8 @@ class Library(Captures):
         name = self.canonical(full)
         if name == "cupy.cuda.Stream.null":
             return Stream(self.m.null)
+        if name == "cupy.cuda.Stream.ptds":
+            return Stream(self.per_thread)
         return Const(float("inf")) if name == "math.inf" else Lib(name)
 
     def attribute(self, owner: V, attr: str, n: Node) -> V:
@@ -337,6 +342,11 @@ class Library(Captures):
             return field
         if attr in VIEWS:
             return owner.turned() if attr in TURNED else owner
+        if attr in ("ptr", "ctypes"):
+            address = m.sym(m.vn(("meta", block.uid, "ptr", owner.part)), "address", "host")
+            self.pointers[address.vn] = owner
+            m.fields[(address.vn, "data")] = address
+            return address
         if attr == "grad":
             return m.fields.get((-block.uid, "grad")) or self.gradient_of(owner)
         if attr == "device" and block.uid in self.moved_to:
@@ -409,8 +419,8 @@ class Library(Captures):
             return None
         if isinstance(ctx, Stream):
             self.enters(ctx.timeline, node)
-            current[ctx.timeline.lib].append(ctx.timeline)
-            return ("stream", ctx.timeline.lib)
+            current[ctx.lib].append(ctx.timeline)
+            return ("stream", ctx.lib)
         if (isinstance(ctx, Const) and isinstance(ctx.value, str)) or (
             isinstance(ctx, Sym) and (ctx.hint == "device" or ctx.vn in self.device_values)
         ):

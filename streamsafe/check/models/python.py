@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from streamsafe.apis import table
+
 from ..source import record_class
 from ..values import NONE, Cls, Const, Ctx, Func, Gen, Lazy, Lib, Map, Obj, Partial, Seq, Thread, V
 from .calls import FUNCTIONS, Call, models
 from .modules import Modules
+from .rows import by_row
 from .threads import puts
 
 HOST_MODULES = tuple(
@@ -20,6 +23,11 @@ MOCKS = ("unittest.mock.", "mock.", "pytest_mock.")
 def other_function(lib: Modules, c: Call) -> V:
     """A function of a package of the host, or of one of which nothing is known."""
     name, last, n = c.name, c.last, c.node
+    row = table.find(name) if name.startswith("cuda.") else None
+    if row is not None:  # NVIDIA's bindings: each gives an error, and what it makes
+        made = by_row(lib, row, c)
+        if made is not None:
+            return Seq([Const(0)] if made is NONE else [Const(0), made], "tuple")
     if name.startswith(MOCKS):
         return lib.m.fresh("a mock", "mock")
     if last == "getLogger":
@@ -49,6 +57,17 @@ def other_function(lib: Modules, c: Call) -> V:
 def imported(lib: Modules, c: Call) -> V | None:
     a = c.first
     return Lib(a.value) if isinstance(a, Const) and isinstance(a.value, str) else None
+
+
+@models(FUNCTIONS, "ctypes.c_void_p")
+def address(lib: Modules, c: Call) -> V | None:
+    return c.first
+
+
+@models(FUNCTIONS, "os.environ.get os.getenv")
+def environment(lib: Modules, c: Call) -> V:
+    """The same text each time."""
+    return lib.m.sym(lib.m.vn((c.name, *(lib.m.key(v) for v in c.args))), f"{c.last}()", "host")
 
 
 # ---------------------------------------------------------------------- contexts
@@ -148,8 +167,12 @@ def gathered(lib: Modules, c: Call) -> V:
 
 @models(FUNCTIONS, "collections.deque")
 def deque(lib: Modules, c: Call) -> V:
-    a = c.first
-    return Seq(list(a.items), "list", a.more) if isinstance(a, Seq) else Seq([], "list")
+    a, longest = c.first, c.given("maxlen", 1)
+    made = Seq(list(a.items), "list", a.more) if isinstance(a, Seq) else Seq([], "list")
+    if isinstance(longest, Const) and isinstance(longest.value, int):
+        made.limit = longest.value
+        del made.items[: -longest.value]
+    return made
 
 
 @models(FUNCTIONS, "collections.OrderedDict")
@@ -198,7 +221,7 @@ def thread(lib: Modules, c: Call) -> V:
     if f is None:
         return lib.m.fresh("thread")
     given = list(extra.items) if isinstance(extra, Seq) else []
-    if isinstance(f, Func) and not {"get", "get_nowait"}.isdisjoint(f.function.words):
+    if isinstance(f, Func) and not f.function.words.isdisjoint(("get", "get_nowait", "wait_for")):
         lib.waiting.append((f, given, 3))
         waiting = Thread()
         lib.m.threads.append(waiting)

@@ -83,6 +83,11 @@ class State(GraphRules):
         self.made: dict[int, Made] = {}  # by unknown: the operation that made it
         self.timelines: dict[int, Timeline] = {}
         self.comm = Timeline("the communication stream", "comm")
+        # CuPy's default stream of the one thread, a blocking one (CS-08)
+        self.per_thread = Timeline("the per-thread default stream", "new", None, "cupy", True)
+        self.indices: dict[int, Any] = {}  # by unknown: the part that it picks
+        self.kernels: dict[int, Any] = {}  # by unknown: the kernel of CuPy's that it is
+        self.groups: dict[Any, Timeline] = {}  # of process groups: by key, their streams
         self.freed: list[tuple[Block, Access, Site]] = []
         self.grads = Block("cuda", "gradients", fresh=True)
         self.events: dict[int, Event] = {}

@@ -43,7 +43,7 @@ def current_torch_stream(lib: Modules, c: Call) -> V:
 
 @models(FUNCTIONS, "cupy.cuda.get_current_stream")
 def current_cupy_stream(lib: Modules, c: Call) -> V:
-    return Stream(lib.cur("cupy"))
+    return Stream(lib.cur("cupy"), "cupy")
 
 
 @models(FUNCTIONS, "torch.cuda.default_stream")
@@ -83,8 +83,11 @@ def synchronize(lib: Modules, c: Call) -> V:
 def external_stream(lib: Modules, c: Call) -> V:
     """The handle of a stream is the stream: who is given the handle is given the stream."""
     v: V | None = c.first or NONE
+    library = c.name.partition(".")[0]
+    if isinstance(v, Stream):
+        return Stream(v.timeline, library)
     if isinstance(v, Bound) and isinstance(v.receiver, Stream):
-        return Stream(v.receiver.timeline)
+        return Stream(v.receiver.timeline, library)
     t = lib.timelines.get(v.vn) if isinstance(v, Sym) else None
     if t is None:
         t = Timeline("an external stream", "sym", lib.m.site(c.node))
@@ -92,7 +95,7 @@ def external_stream(lib: Modules, c: Call) -> V:
     while isinstance(v, Sym):
         lib.timelines[v.vn] = t
         v = lib.numbers.get(v.vn)
-    return Stream(t)
+    return Stream(t, library)
 
 
 # ---------------------------------------------------------------------- events and clocks

@@ -9,6 +9,7 @@ from ..values import (
     Event,
     Graph,
     Seq,
+    Stream,
     Sym,
     V,
 )
@@ -21,6 +22,7 @@ class Streams(Copies):
 
     def stream_method(self, t: Timeline, name: str, args: Args, kwargs: Kwargs, n: Node, r: V) -> V:
         m = self.m
+        lib = r.lib if isinstance(r, Stream) else t.lib
         a = args[0] if args else next(iter(kwargs.values()), None)
         if name == "wait_stream":
             other = self.stream(a) if a is not None else None
@@ -63,14 +65,14 @@ class Streams(Copies):
             self.query("query()", t, n)
             return self.queried(self.order.snapshot(t))
         if name == "__enter__":
-            m.current[t.lib].append(t)
+            m.current[lib].append(t)
             return r
         if name == "__exit__":
-            if len(m.current[t.lib]) > 1:
-                m.current[t.lib].pop()
+            if len(m.current[lib]) > 1:
+                m.current[lib].pop()
             return NONE
         if name == "use":
-            m.current[t.lib][-1] = t
+            m.current[lib][-1] = t
             return r
         if name == "begin_capture":
             self.begin_capture(None, r, n, "cupy", explicit=True, options=kwargs)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from streamsafe.apis import names as apis
+from streamsafe.apis import table
 
 from ..program import Block
 from ..values import NONE, Const, Lazy, Seq, Sym, Tensor, V
 from .calls import TENSOR_METHODS, Call, models
 from .modules import Modules
 from .path import Node
+from .rows import by_row
 from .state import HOSTS
 from .unknown import GETTER_ENDS, GETTERS
 
@@ -55,6 +59,11 @@ def tensor_method(lib: Modules, t: Tensor, c: Call) -> V:
     got = known(lib, t, c) if known is not None else None
     if got is not None:
         return got
+    if t.lib == "cupy":
+        pointer = table.find(f"cupy.cuda.MemoryPointer.{name}")
+        got = by_row(lib, pointer, c, t) if pointer is not None else None
+        if got is not None:
+            return got
     if name in apis.BLOCKING_METHODS and not is_host(t):
         out = lib.compute([t, *c.args], n, name, t.lib)
         lib.sync_host(lib.cur(t.lib), n, f"{name}()")
@@ -94,8 +103,25 @@ def view_method(lib: Modules, t: Tensor, c: Call) -> V:
     if c.name in apis.PIECE_METHODS or c.name == "unbind":
         return Seq([lib.view(t, (("i", i),)) for i in range(2)], "tuple", True)
     if c.name in ("narrow", "select"):
-        return lib.view(t, tuple(("i", lib.m.key(v)) for v in c.args))
+        return lib.view(t, picked(lib, c))
     return t.turned() if c.name in TURNING else t
+
+
+def picked(lib: Modules, c: Call) -> tuple[Any, ...]:
+    """The part that ``select(dim, index)`` or ``narrow(dim, start, length)`` gives, as a subscript writes it."""
+    dim, start, length = (
+        c.given("dim", 0),
+        c.given("index" if c.name == "select" else "start", 1),
+        c.given("length", 2),
+    )
+    if not (isinstance(dim, Const) and isinstance(dim.value, int) and 0 <= dim.value < 8) or start is None:
+        return tuple(("i", lib.m.key(v)) for v in c.args)
+    at = start.value if isinstance(start, Const) else lib.m.key(start)
+    last: Any = ("i", at)
+    if length is not None:
+        (x, a), (y, b) = lib.linear(start), lib.linear(length)
+        last = ("s", lib.term(x, a), lib.term({k: x.get(k, 0) + y.get(k, 0) for k in {*x, *y}}, a + b))
+    return (*(("s", None, None) for _ in range(dim.value)), last)
 
 
 def in_place(lib: Modules, t: Tensor, c: Call) -> V:
@@ -178,6 +204,8 @@ def scalar(lib: Modules, t: Tensor, c: Call) -> V:
 @models(TENSOR_METHODS, "numpy")
 def numpy(lib: Modules, t: Tensor, c: Call) -> V:
     block = t.block
+    if block.uid in lib.moved_to and lib.is_on_device(block):
+        raise lib.m.Raised  # NumPy has no arrays on a device
     if block.uid in lib.moved_to and lib.may_be_host(block):
         lib.is_on_host(block)
     lib.viewed(t, c.node)
@@ -273,6 +301,7 @@ def to_the_device(lib: Modules, t: Tensor, where: set[str], non_blocking: bool, 
         return out  # from the host, and waited for, or there already
     if non_blocking and c.name == "to" and "cuda" not in where:
         lib.moved_to[out.block.uid] = device if device is not None else NONE
+        lib.copied_from[out.block.uid] = t.block
     blocking = not non_blocking and lib.m.capture is None and c.name != "type_as"
     # what a call has made that nobody sees lies on a device, perhaps on this one
     unsure = frozenset({"copied"}) if t.block.alloc is not None else frozenset()

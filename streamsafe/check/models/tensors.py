@@ -150,16 +150,31 @@ class Tensors(Timing):
         k = self.m.key(v)
         return self.sums.get(k) or ({k: 1}, 0)
 
-    def note_sum(self, op: ast.operator, a: V, b: V, key: Any) -> None:
-        """Remember what a number is the sum of."""
+    def plus(self, a: V, b: V) -> V:
+        """The sum of two numbers."""
+        (x, c), (y, d) = self.linear(a), self.linear(b)
+        total = {k: n for k in {*x, *y} if (n := x.get(k, 0) + y.get(k, 0))}
+        if not total:
+            return Const(c + d)
+        return self.m.sym(self.m.vn(self.sum_key(total, c + d)), "<number>", "index")
+
+    def number_key(self, op: ast.operator, a: V, b: V) -> Any:
+        """How a number is got that two others give: sums of the same unknowns are the same."""
         (x, c), (y, d) = self.linear(a), self.linear(b)
         if isinstance(op, (ast.Add, ast.Sub)):
             sign = 1 if isinstance(op, ast.Add) else -1
             total = {k: n for k in {*x, *y} if (n := x.get(k, 0) + sign * y.get(k, 0))}
-            self.sums[key] = (total, c + sign * d)
-        elif isinstance(op, ast.Mult) and (not x or not y):
+            return self.sum_key(total, c + sign * d)
+        if isinstance(op, ast.Mult) and (not x or not y):
             factor, (z, e) = (c, (y, d)) if not x else (d, (x, c))
-            self.sums[key] = ({k: n * factor for k, n in z.items() if factor}, e * factor)
+            return self.sum_key({k: n * factor for k, n in z.items() if factor}, e * factor)
+        return ("bin", type(op).__name__, self.m.key(a), self.m.key(b))
+
+    def sum_key(self, total: dict[Any, int], constant: int) -> Any:
+        """The key of a sum, of which it is remembered what it is the sum of."""
+        key = ("sum", tuple(sorted(total.items(), key=repr)), constant)
+        self.sums[("v", self.m.vn(key))] = (total, constant)
+        return key
 
     def bound(self, n: ast.expr | None) -> Any:
         if n is None:
@@ -169,17 +184,27 @@ class Tensors(Timing):
             return v.value
         if isinstance(v, Tensor):
             self.host_value(v, n, "a bound of a slice")
-        form = self.linear(v)
-        return ("lin", tuple(sorted(form[0].items(), key=repr)), form[1])
+        return self.term(*self.linear(v))
+
+    def term(self, unknowns: dict[Any, int], constant: int) -> Any:
+        """A number as a bound of a part."""
+        return ("lin", tuple(sorted(unknowns.items(), key=repr)), constant) if unknowns else constant
+
+    def slice_part(self, n: ast.Slice) -> Any:
+        low, high = self.bound(n.lower), self.bound(n.upper)
+        step = self.m.eval(n.step) if n.step is not None else None
+        if not (isinstance(step, Const) and isinstance(step.value, int)) or step.value in (0, 1):
+            return ("s", low, high)
+        if step.value > 0:
+            return ("s", low, high, step.value)
+        first = high + 1 if isinstance(high, int) and high >= 0 else None
+        last = low + 1 if isinstance(low, int) and low >= 0 else None
+        return ("s", first, last)  # backwards
 
     def part_of(self, node: ast.expr) -> Any:
         def one(n: ast.expr) -> Any:
             if isinstance(n, ast.Slice):
-                lo = self.bound(n.lower)
-                hi = self.bound(n.upper)
-                if n.step is not None:
-                    self.m.eval(n.step)
-                return ("s", lo, hi)
+                return self.slice_part(n)
             v = self.m.eval(n)
             if isinstance(v, Const) and (isinstance(v.value, int) or v.value is None or v.value is Ellipsis):
                 return ("i", v.value)
@@ -189,10 +214,24 @@ class Tensors(Timing):
                 (isinstance(v, Seq) and v.kind == "list") or (isinstance(v, Sym) and v.vn in self.m.listed)
             ):
                 return ("m", Tensor(Block("pageable")))  # it picks a copy
-            return ("i", self.m.key(v))
+            unknowns, constant = self.linear(v)
+            if len(unknowns) == 1 and list(unknowns.values()) == [1] and not constant:
+                return ("i", next(iter(unknowns)))
+            return ("i", self.term(unknowns, constant))
 
+        if isinstance(node, ast.Name):
+            known = self.m.eval(node)
+            if isinstance(known, Sym) and known.vn in self.indices:
+                return self.indices[known.vn]
         parts = [one(e) for e in node.elts] if isinstance(node, ast.Tuple) else [one(node)]
         return tuple(parts)
+
+    def index_of(self, node: ast.expr) -> V:
+        """An index as a value."""
+        part = self.part_of(node)
+        s = self.m.sym(self.m.vn(("index", part)), "<index>", "index")
+        self.indices[s.vn] = part
+        return s
 
     def index(self, t: Tensor, node: ast.expr, n: Node) -> V:
         part = self.part_of(node)
@@ -279,10 +318,17 @@ class Tensors(Timing):
             return captured
         if isinstance(node.op, (ast.Mod, ast.FloorDiv, ast.Div)) and isinstance(b, Sym):
             self.m.conds.setdefault(("truth", self.m.key(b)), True)  # it divides, so it is not 0
-        key = ("bin", type(node.op).__name__, self.m.key(a), self.m.key(b))
+        key = self.number_key(node.op, a, b)
+        if key[0] == "sum" and not key[2] and len(key[1]) == 1 and key[1][0][1] == 1:
+            same = self.m.numbers.syms.get(key[1][0][0][1]) if key[1][0][0][0] == "v" else None
+            if same is not None and same.hint in ("index", "host", "getter"):
+                return same
+        unknowns, constant = self.linear(a)
+        if isinstance(node.op, ast.Mod) and list(unknowns.values()) == [1] and not constant:
+            if self.m.numbers.less(self.m.key(a), self.m.key(b)):
+                return a  # a number in a ring: it counts from 0
         if isinstance(node.op, ast.Mod) and isinstance(a, Const) and isinstance(b, Sym):
             self.m.turns[("v", self.m.vn(key))] = (a.value, self.m.key(b))
-        self.note_sum(node.op, a, b, ("v", self.m.vn(key)))
         hint = (
             "index"
             if any(isinstance(v, Const) or (isinstance(v, Sym) and v.hint == "index") for v in (a, b))

@@ -151,7 +151,7 @@ class Threads(Autograd):
             m.current, m.capture = saved, capture
             after = self.order.known(self.order.host)
             self.order.forget(self.order.host, known)
-        thread.running, thread.at = True, m.seq
+        thread.running, thread.at, thread.knew = True, m.seq, after
         m.threads.append(thread)
         return Future(value, after, thread)
 
@@ -178,7 +178,11 @@ class Threads(Autograd):
         elif name in apis.THREAD_WAITS and r.vn in threads:
             threads[r.vn].running = False
             self.produce()
-            self.everything(n)
+            known = threads[r.vn].knew
+            if known is not None:
+                self.order.learn(self.order.host, known)
+            else:
+                self.everything(n)
         return NONE
 
     def queue_method(self, r: Seq, name: str, args: Args, n: Node) -> V:

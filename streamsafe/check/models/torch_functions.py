@@ -92,12 +92,24 @@ def computed(lib: Modules, c: Call) -> V:
         return lib.compute(values, n, last, write=[lib.tensor(c.args[0])], fresh=False)
     if not any(lib.tensorish(v) or isinstance(v, (Sym, Seq)) for v in values):
         return lib.m.fresh(last)
+    if last in apis.OF_LISTS and c.args:
+        values = [*listed(lib, c.args[0]), *values[1:]]
     for v in values[:2]:
         if isinstance(v, Sym) and v.hint not in ("index", "host", "getter") and v.block is None:
             if not any(word in v.text for word in NOT_DATA):
                 lib.tensor(v)
     notes = frozenset({"kernel"}) if c.name.startswith("torch.ops.") else frozenset()
     return lib.compute(values, n, last, notes=notes)
+
+
+def listed(lib: Modules, v: V) -> list[V]:
+    """The tensors of a list, which are what a function is given that joins them."""
+    if isinstance(v, Sym) and v.block is None and v.hint not in ("index", "host", "getter"):
+        count = lib.m.lengths.get(lib.m.key(v), 2)
+        v = Seq([lib.m.element(v, Const(i)) for i in range(count)])
+    if not isinstance(v, Seq):
+        return [v]
+    return [lib.tensor(x) if isinstance(x, Sym) and x.hint not in ("index", "host") else x for x in v.items]
 
 
 # ---------------------------------------------------------------------- classes
@@ -225,6 +237,8 @@ def from_host(lib: Modules, c: Call) -> V:
             if s.numpy or s.block.place in HOSTS:
                 lib.host(s, False, c.last, c.node)
             elif s.block.place == "cuda":
+                if s.block.lib == "cupy":
+                    s.block.shared = lib.tick()
                 return s.viewed_by("torch")  # CI-07: with no exchange of streams
         t = lib.made_by(c.last, c.node)
         lib.sync_quiet()
@@ -327,7 +341,8 @@ def from_dlpack(lib: Modules, c: Call) -> V | None:
     if not given:
         return None
     if given[0].lib != "torch":
-        lib.order.learn(lib.cur(), lib.order.snapshot(lib.cur(given[0].lib)))
+        producer = lib.cur(given[0].lib)
+        lib.order.wait(lib.cur(), lib.order.snapshot(producer), lib.m.site(c.node), producer)
     for known in lib.exchanges:
         lib.order.learn(lib.cur(), known)
     return given[0].viewed_by("torch")

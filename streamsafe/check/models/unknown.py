@@ -57,7 +57,9 @@ class Unknown(Containers):
         fn = f.function
         if unseen:
             self.everything(node)
-            return self.unknown_result(node, fn.name)
+            given = self.unknown_result(node, fn.name)
+            self.m.roots.append(given)  # it may keep what it gives, or record it
+            return given
         result = self.unmodelled(
             fn.name, None, args, kwargs, node, "body", harmless=self.m.timing and self.harmless(fn)
         )
@@ -189,8 +191,3 @@ class Unknown(Containers):
             if isinstance(v, (Sym, Tensor)):
                 self.given[(result.vn, k)] = v  # what is given back under the name that it was given under
         return result
-
-    def kernel(self, f: Func, args: Args, kwargs: Kwargs, node: Node) -> V:
-        tensors = [t for v in args for t in self.tensors_in(v)]
-        self.launch(tensors, [], f.function.name, node, notes=frozenset({"kernel"}))
-        return NONE

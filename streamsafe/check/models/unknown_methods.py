@@ -8,7 +8,9 @@ from streamsafe.apis import names as apis
 
 from ..values import NONE, Const, Func, Params, Partial, Seq, Sym, Tensor, V
 from .calls import Call
+from .collectives import COLLECTIVES, collective
 from .displaced import MOVES
+from .kernels import kernel_method
 from .modules import Modules
 from .state import HOSTS
 from .tensor_methods import tensor_method
@@ -25,6 +27,8 @@ NEVER_TENSORS = frozenset(
     """append extend add insert pop popleft update get setdefault clear remove items keys values put get_nowait
     put_nowait""".split()
 )
+PUTTING = frozenset("append add setdefault".split())
+"""Of those: after which something has the first argument, as an element or a key."""
 COMMON = (
     apis.TENSOR_METHODS
     | NEVER_TENSORS
@@ -81,6 +85,8 @@ def unknown_method(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V:
         return lib.module_call(callee, c.name, c.args, c.kwargs, c.node)
     if c.name in NEVER_TENSORS:
         lib.m.roots.extend(c.args)
+        if c.name in PUTTING and c.args:
+            lib.m.conds[("in", lib.m.key(c.args[0]), lib.m.key(r))] = True
         got = lib.m.fresh(f"<{c.name}>", "element")
         lib.parents[got.vn] = r
         return got
@@ -308,7 +314,9 @@ def tensor(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
 
 
 def kernel(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
-    return lib.unmodelled(c.name, r, c.args, c.kwargs, c.node) if r.hint == "kernel" else None
+    if r.hint != "kernel":
+        return None
+    return kernel_method(lib, r, c) or lib.unmodelled(c.name, r, c.args, c.kwargs, c.node)
 
 
 def instance(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
@@ -322,6 +330,11 @@ def instance(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
             known = lib.instances[r.vn] = m.instance(owners[0], r.text)
     f = known.cls.method(name) if known is not None else None
     return m.call_function(Func(f, known), c.args, c.kwargs, c.node) if f is not None else None
+
+
+def communicator(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
+    """A collective that something like a process group is asked for, without waiting for it."""
+    return collective(lib, c.name, c) if "async_op" in c.kwargs and c.name in COLLECTIVES else None
 
 
 def executor(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
@@ -372,6 +385,7 @@ MODELS: tuple[Model, ...] = (
     moved,
     tensor,
     kernel,
+    communicator,
     instance,
     executor,
     getter,
