@@ -7,10 +7,10 @@ from streamsafe.apis import table
 from streamsafe.apis.effects import CURRENT
 
 from ..program import Block
-from ..values import NONE, Const, Ctx, Seq, Sym, Tensor, V
+from ..values import Const, Ctx, Seq, Sym, Tensor, V
 from .calls import Call
 from .modules import Modules
-from .rows import by_row
+from .rows import by_row, pointed
 from .state import HOSTS
 
 FROM_HOST = frozenset("array asarray ascontiguousarray".split())
@@ -31,16 +31,24 @@ NUMBERS = apis.ARRAY_TYPES | frozenset("prod ceil int32 int64".split())
 def cupy_function(lib: Modules, c: Call) -> V:
     m, last, n = lib.m, c.last, c.node
     if last == "ndarray":
-        given = lib.tensors_in(c.kwargs.get("memptr", NONE))
+        pointer = c.given("memptr", 2)
+        given = pointed(lib, pointer)
         made = given[0] if given else lib.made_by(last, n, False, "cupy")
-        made.block.kept |= "memptr" in c.kwargs  # of no pool, as far as can be seen
+        made.block.kept |= isinstance(pointer, Sym) and pointer.hint == "unowned"  # of no pool
         return made
+    if last == "UnownedMemory" and c.args:
+        given = pointed(lib, c.args[0])
+        return given[0] if given else m.fresh(last, "unowned")
+    if last == "MemoryPointer" and c.args:
+        return c.args[0]
     if last in apis.FACTORIES or last in FROM_HOST:
         got = cupy_array(lib, c) if last in FROM_HOST and c.args else None
         return got or lib.made_by(last, n, last not in ("empty", "empty_like"), "cupy")
     if last in ("from_dlpack", "fromDlpack") and c.args:
-        producer = lib.cur("torch")
-        lib.order.wait(lib.cur("cupy"), lib.order.snapshot(producer), m.site(n), producer)
+        given = lib.tensors_in(c.args[0])
+        producer = lib.cur(given[0].lib if given else "torch")
+        if producer is not lib.cur("cupy"):
+            lib.order.wait(lib.cur("cupy"), lib.order.snapshot(producer), m.site(n), producer)
         for known in lib.exchanges:
             lib.order.learn(lib.cur("cupy"), known)
         return as_array(c.args[0])
@@ -99,9 +107,6 @@ def as_array(v: V) -> V:
 def cupy_array(lib: Modules, c: Call) -> V | None:
     """An array of something: of an array on the device, of pinned memory, or of the host's."""
     n, last, src = c.node, c.last, lib.tensors_in(c.args[0])
-    a = c.args[0]
-    if not src and last == "asarray" and isinstance(a, Sym) and a.hint not in ("index", "host", "getter"):
-        return lib.tensor(a).viewed_by("cupy")  # it is an array already, as far as can be seen
     if src and src[0].block.lib != "cupy" and src[0].block.place not in HOSTS:
         src[0].block.shared = lib.tick()  # with no exchange of streams
     if src and src[0].block.place in ("cuda", "unknown"):

@@ -51,6 +51,7 @@ def place_on_ring(lib: Modules, c: Call) -> V:
         lib.m.sym(lib.m.vn((name, group)), f"{name}()", "getter") for name in ("get_rank", "get_world_size")
     )
     lib.m.numbers.learn_less(lib.m.key(rank), lib.m.key(size), True)
+    lib.m.numbers.learn_less(lib.m.key(Const(0)), lib.m.key(size), True)
     return rank if c.last == "get_rank" else size
 
 

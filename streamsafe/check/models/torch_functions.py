@@ -342,7 +342,8 @@ def from_dlpack(lib: Modules, c: Call) -> V | None:
         return None
     if given[0].lib != "torch":
         producer = lib.cur(given[0].lib)
-        lib.order.wait(lib.cur(), lib.order.snapshot(producer), lib.m.site(c.node), producer)
+        if producer is not lib.cur():
+            lib.order.wait(lib.cur(), lib.order.snapshot(producer), lib.m.site(c.node), producer)
     for known in lib.exchanges:
         lib.order.learn(lib.cur(), known)
     return given[0].viewed_by("torch")

@@ -148,7 +148,10 @@ def array_to_host(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None
 def metadata(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     m = lib.m
     if c.name in apis.METADATA_METHODS or c.name in TEXT:
-        return m.sym(m.vn(("meta", r.vn, c.name, *(m.key(v) for v in c.args))), c.name, "host")
+        told = m.sym(m.vn(("meta", r.vn, c.name, *(m.key(v) for v in c.args))), c.name, "host")
+        if c.name == "size" and not c.args:
+            m.numbers.learn_less(m.key(Const(0)), m.key(told), True)  # of a process group, or no number
+        return told
     return None
 
 
