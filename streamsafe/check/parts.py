@@ -105,7 +105,7 @@ def _indices(a: Hashable, b: Hashable) -> Answer:
 
 
 def _slices(x: Any, y: Any) -> Answer:
-    a, b, c, d = *x[1:3], *y[1:3]
+    (a, b), (c, d) = x[1:3], y[1:3]
     if x[3:] == y[3:] != () and isinstance(a, int | None) and isinstance(c, int | None):
         if ((a or 0) - (c or 0)) % x[3]:
             return "no"  # in turn
