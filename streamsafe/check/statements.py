@@ -464,7 +464,11 @@ def _about_what_waits(s: ast.If) -> frozenset[ast.expr]:
     }
     joined = isinstance(s.test, ast.BoolOp) and isinstance(s.test.op, ast.And)
     parts = s.test.values if joined and isinstance(s.test, ast.BoolOp) else [s.test]
-    return frozenset(part for part in parts if any(text in ast.unparse(part) for text in waited))
+    return frozenset(
+        part
+        for part in parts
+        if any(isinstance(n, ast.expr) and ast.unparse(n) in waited for n in ast.walk(part))
+    )
 
 
 def _does_nothing(body: list[ast.stmt]) -> bool:

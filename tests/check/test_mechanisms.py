@@ -26,6 +26,81 @@ from torch import nn
 """
 
 CASES = {
+    "a process group has at least one member, so who is not alone has others": """
+class Good:
+    def __init__(self, group, x):
+        self.workers = group.size()
+        self.out = torch.empty(8, device="cuda")
+        if self.workers == 1:
+            return
+        self.work = dist.all_to_all_single(self.out, x, group=group, async_op=True)
+
+    def get(self):
+        if self.workers > 1:
+            self.work.wait()
+        return self.out.sum()
+
+class Bad:
+    def __init__(self, group, x):
+        self.workers = group.size()
+        self.out = torch.empty(8, device="cuda")
+        if self.workers == 1:
+            return
+        self.work = dist.all_to_all_single(self.out, x, group=group, async_op=True)
+
+    def get(self):
+        if self.workers > 2:
+            self.work.wait()
+        return self.out.sum()  # expect: SS101
+""",
+    "a function that returns within a generator's context leaves after the rest of the generator": """
+import contextlib
+
+@contextlib.contextmanager
+def joined(side):
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.current_stream().wait_stream(side)
+
+@contextlib.contextmanager
+def left_alone(side):
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+
+def doubled(x, context):
+    with context:
+        return x * 2
+
+def good(n):
+    side = torch.cuda.Stream()
+    x = torch.ones(n, device="cuda")
+    return doubled(x, joined(side)) + 1
+
+def bad(n):
+    side = torch.cuda.Stream()
+    x = torch.ones(n, device="cuda")
+    return doubled(x, left_alone(side)) + 1  # expect: SS101
+""",
+    "polling an event that is not recorded yet tells nothing": """
+def good(x):
+    side, done = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(side):
+        y = torch.ones(8, device="cuda")
+        done.record()
+    while not done.query():
+        pass
+    return y + x
+
+def bad(x):
+    side, done = torch.cuda.Stream(), torch.cuda.Event()
+    with torch.cuda.stream(side):
+        y = torch.ones(8, device="cuda")
+    while not done.query():
+        pass
+    return y + x  # expect: SS103
+""",
     "an upload of CuPy's from pinned memory reads it later, unless it is asked to block": """
 def bad_asarray(shape, batch):
     staging = cupyx.empty_pinned(shape)
