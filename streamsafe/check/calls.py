@@ -24,6 +24,7 @@ from .values import (
     Obj,
     Partial,
     Seq,
+    Stream,
     Tensor,
     V,
 )
@@ -206,6 +207,9 @@ class Calls:
         self.m.left(n)
         if key is not None:
             self.m.memo[key] = result
+            if isinstance(result, Stream) and result.timeline.origin == "new":
+                result.timeline.group = ("memoized", fn)
+                result.timeline.place = [self.m.numbers.place(k) for k in key[1:]]
         return self.m.library.stamp(result) if self.m.graphs else result
 
     def _memo_key(self, f: Func, args: list[V], kwargs: dict[str, V]) -> Any:

@@ -344,12 +344,16 @@ class Containers:
         known = (isinstance(it, Seq) and not it.more) or (
             isinstance(it, Range) and isinstance(it.stop, Const)
         )
-        if isinstance(it, Gen):
-            got: list[V] = []
-            self.m.run_generator(it, got.append, n)
-            it = Seq(got)
-        for v in self.m.iterate(it, clause.iter):
+
+        def given(v: V) -> None:
+            nonlocal known
             self.m.assign(clause.target, v, n)
             if all(self.m.truth(c, True, flip=False) for c in clause.ifs):
                 known &= self._each(generators, i + 1, take, n)
+
+        if isinstance(it, Gen):
+            self.m.run_generator(it, given, n)  # it is suspended where it yields: in its contexts, too
+        else:
+            for v in self.m.iterate(it, clause.iter):
+                given(v)
         return known

@@ -14,7 +14,7 @@ class Numbers:
     """The unknowns of one path.
 
     Attributes:
-        vns: the number of each unknown, by how it was got.
+        vns, got: the number of each unknown, by how it was got, and the other way round.
         syms: the unknown of each number.
         equal: unknowns that have the same value wherever they have the same key.
         sums: of a number by its key: the sum that it is.
@@ -23,6 +23,7 @@ class Numbers:
 
     def __init__(self) -> None:
         self.vns: dict[Key, int] = {}
+        self.got: dict[int, Key] = {}
         self.syms: dict[int, Sym] = {}
         self.equal: dict[int, Key] = {}
         self.sums: dict[Key, tuple[dict[Key, int], int]] = {}
@@ -34,7 +35,17 @@ class Numbers:
         n = self.vns.get(key)
         if n is None:
             n = self.vns[key] = len(self.vns) + 1
+            self.got[n] = key
         return n
+
+    def place(self, key: Key) -> Key:
+        """Which element of what something is, where it is one with a known index; else its own key."""
+        got = self.got.get(key[1]) if key[0] == "v" else None
+        if got is None or got[0] not in ("item", "iter", "elem"):
+            return key
+        _, whole, index = got
+        number = index[2] if isinstance(index, tuple) and index[:2] == ("c", "int") else index
+        return ("of", whole, number) if isinstance(number, int) else key
 
     def sym(self, vn: int, text: str, hint: str = "") -> Sym:
         """The unknown with a number: one object on one path."""

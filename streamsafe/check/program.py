@@ -36,7 +36,8 @@ class Timeline(clocks.Timeline):
     Attributes:
         origin: how the path came to it. site: where it was made. born: when.
         lib: whose stream it is. blocking: whether it and the default stream wait for each other.
-        group, place: of an element: of which list, and which round modulo what.
+        group, place: of an element: of which list, and which round modulo what; of what a memoized function has made:
+            by which one, and for what.
         members: the streams of that list, of which it is one.
         external: it was made elsewhere: it may be a blocking one.
     """
@@ -77,6 +78,10 @@ def distinct(a: Timeline, b: Timeline) -> Literal["yes", "likely", "unknown", "n
     origins = {a.origin, b.origin}
     if origins == {"comm"}:
         return "likely"  # of two process groups, as far as can be seen
+    if (
+        origins == {"new"} and a.group is not None and a.group == b.group
+    ):  # made for two keys, which may be one
+        return "yes" if any(map(_apart, a.place, b.place)) else "unknown"
     if "ambient" in origins and (a.blocking or b.blocking):
         return "unknown"  # the caller's stream is most often the default one, which it is ordered with
     if origins <= {"new", "ambient", "null", "comm"}:
@@ -90,6 +95,13 @@ def distinct(a: Timeline, b: Timeline) -> Literal["yes", "likely", "unknown", "n
     if origins == {"sym"} and "." in a.name and "." in b.name and a.name != b.name:
         return "likely" if a.name.rpartition(".")[0] == b.name.rpartition(".")[0] else "unknown"
     return "unknown"
+
+
+def _apart(one: Any, other: Any) -> bool:
+    """Whether two keys are two: constants, or elements of one list with two known indices."""
+    if one[0] == other[0] == "c":
+        return bool(one != other)
+    return bool(one[0] == other[0] == "of" and one[1] == other[1] and one[2] != other[2])
 
 
 def _distinct_element(element: Timeline, other: Timeline) -> Literal["yes", "likely", "unknown", "no"]:

@@ -184,6 +184,13 @@ def optimizer(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
             lib.sync_quiet()  # it asks whether a gradient is infinite
         if name == "step":
             lib.steps.append((lib.cur(), at))
+            models = models or frozenset(
+                net
+                for a in lib.grads.accesses
+                if a.kind == "backward"
+                for net in a.notes
+                if isinstance(net, tuple)
+            )  # of what was trained, where it is not known what it was given
             for k, b in lib.module_blocks.items():
                 if not models or ("net", k) in models:
                     lib.launch([], [Tensor(b)], f"{name}()", n)
