@@ -151,13 +151,13 @@ class Expressions:
         if isinstance(owner, Tensor) or (isinstance(owner, Sym) and owner.block is not None):
             return self.m.library.index(self.m.library.tensor(owner), n.slice, n)
         if isinstance(n.slice, ast.Slice):
-            low, high, _ = (
+            low, high, step = (
                 self.m.eval(b) if b is not None else NONE
                 for b in (n.slice.lower, n.slice.upper, n.slice.step)
             )
             if isinstance(owner, Seq):
-                if _is_bound(low) and _is_bound(high):
-                    return Seq(owner.items[low.value : high.value], owner.kind, owner.more)
+                if _is_bound(low) and _is_bound(high) and _is_bound(step):
+                    return Seq(owner.items[low.value : high.value : step.value], owner.kind, owner.more)
                 return owner
             if isinstance(owner, Sym):
                 return self.m.library.slice_of(owner, n.slice, n)

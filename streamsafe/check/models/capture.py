@@ -80,6 +80,8 @@ class Capture:
         if t in self.streams:
             self.events[self.lib.m.uid(ev)] = ev
             ev.captured = self.graph
+            if ev.external:
+                self.graph.events.append(ev)
 
     def waited_event(self, t: Timeline, ev: Event, n: Node) -> None:
         if self.lib.m.uid(ev) in self.events and t.origin in ("ambient", "null"):

@@ -340,6 +340,8 @@ class Library(Captures):
             field = owner.of(owner.part)
             field.text = attr
             return field
+        if attr in ("real", "imag"):
+            return self.view(owner, (("i", attr),))
         if attr in VIEWS:
             return owner.turned() if attr in TURNED else owner
         if attr in ("ptr", "ctypes"):
