@@ -54,6 +54,10 @@ class Containers(Threads):
                     v = r.items.pop()
                 return v
             return m.fresh("<popped>", "element")
+        if name == "rotate" and r.items:
+            by = args[0].value if args and isinstance(args[0], Const) else 1
+            r.items[:] = [*r.items[-by % len(r.items) :], *r.items[: -by % len(r.items)]]
+            return NONE
         if name == "clear":
             r.items.clear()
             m.released(n)

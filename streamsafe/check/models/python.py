@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamsafe.apis import table
 
 from ..source import record_class
-from ..values import NONE, Cls, Const, Ctx, Func, Gen, Lazy, Lib, Map, Obj, Partial, Seq, Thread, V
+from ..values import NONE, Cls, Const, Ctx, Func, Gen, Lazy, Lib, Map, Obj, Partial, Range, Seq, Thread, V
 from .calls import FUNCTIONS, Call, models
 from .modules import Modules
 from .rows import by_row
@@ -168,6 +168,8 @@ def gathered(lib: Modules, c: Call) -> V:
 @models(FUNCTIONS, "collections.deque")
 def deque(lib: Modules, c: Call) -> V:
     a, longest = c.first, c.given("maxlen", 1)
+    if isinstance(a, (Gen, Lazy, Range)):
+        a = Seq(lib.m.materialised(a, c.node))
     made = Seq(list(a.items), "list", a.more) if isinstance(a, Seq) else Seq([], "list")
     if isinstance(longest, Const) and isinstance(longest.value, int):
         made.limit = longest.value
