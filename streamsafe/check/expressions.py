@@ -109,7 +109,9 @@ class Expressions:
         """What the assignment of a module-level name makes; None where that is not followed, or others set it."""
         node = m.globals[id_]
         device = isinstance(node, ast.Call) and dotted(node.func) in ("torch.device", "device")
-        if not (device or isinstance(node, _PLAIN) or not _FOLLOWED.isdisjoint(m.words(node))):
+        if not (
+            device or isinstance(node, _PLAIN) or _is_number(node) or not _FOLLOWED.isdisjoint(m.words(node))
+        ):
             return None
         try:
             v = self.m.eval_in(m, node)
@@ -289,6 +291,12 @@ class Expressions:
 
     def eval_starred(self, n: ast.Starred) -> V:
         return self.m.eval(n.value)
+
+
+def _is_number(node: ast.expr) -> bool:
+    """Whether an expression computes with constants only."""
+    parts = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.operator, ast.unaryop)
+    return isinstance(node, (ast.BinOp, ast.UnaryOp)) and all(isinstance(n, parts) for n in ast.walk(node))
 
 
 def _is_bound(v: V) -> TypeGuard[Const]:

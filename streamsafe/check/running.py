@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 from .machine import Machine
 from .program import Block, Timeline
@@ -29,6 +30,20 @@ def worth_running(fn: Function) -> bool:
     return not _ASYNCHRONOUS.isdisjoint(fn.words)
 
 
+@lru_cache(maxsize=4096)
+def picking(fn: Function) -> frozenset[str]:
+    """The names by which a method picks elements of what its object holds."""
+    return frozenset(
+        n.slice.id
+        for n in ast.walk(fn.node)
+        if isinstance(n, ast.Subscript)
+        and isinstance(n.slice, ast.Name)
+        and isinstance(n.value, ast.Attribute)
+        and isinstance(n.value.value, ast.Name)
+        and n.value.value.id == "self"
+    )
+
+
 def params(m: Machine, fn: Function, self_: V | None = None) -> dict[str, V]:
     """What a function is given by who calls it, of whom nothing is known."""
     a = fn.node.args
@@ -44,7 +59,7 @@ def params(m: Machine, fn: Function, self_: V | None = None) -> dict[str, V]:
             env[p.arg] = Const(2)
             continue
         # who calls the methods of an object gives them the same index
-        whose = ("index", fn.cls.name) if fn.cls is not None and p.arg in fn.picking else (fn.qualified,)
+        whose = ("index", fn.cls.name) if fn.cls is not None and p.arg in picking(fn) else (fn.qualified,)
         env[p.arg] = (not later and m.typed(fn, p, p.arg)) or m.sym(
             m.vn(("param", *whose, p.arg, *later)), p.arg, hint
         )

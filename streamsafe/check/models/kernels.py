@@ -125,11 +125,7 @@ def _generated(lib: Modules, kernel: Kernel, c: Call) -> V:
 
 def _raw(lib: Modules, kernel: Kernel, arguments: Sequence[V], c: Call) -> None:
     touched = _elements(kernel, arguments, c)
-    known = all(
-        isinstance(v, Const)
-        for p, v in zip(kernel.parameters, arguments, strict=True)
-        if p.direction == "value"
-    )
+    known = all(map(_told, kernel.parameters, arguments))
     reads: list[Tensor] = []
     writes: list[Tensor] = []
     sure = True
@@ -147,6 +143,13 @@ def _raw(lib: Modules, kernel: Kernel, arguments: Sequence[V], c: Call) -> None:
             reads += each if "reads" in direction else []
             writes += each if "writes" in direction else []
     lib.launch(reads, writes, "kernel()", c.node, "cupy", notes=frozenset() if sure else _UNSURE)
+
+
+def _told(parameter: Parameter, v: V) -> bool:
+    """Whether an argument says where a kernel begins, or has nothing to do with that: a known number, a float."""
+    return (
+        parameter.direction != "value" or isinstance(v, Const) or getattr(v, "text", "").startswith("float")
+    )
 
 
 def _elements(kernel: Kernel, arguments: Sequence[V], c: Call) -> Mapping[str, tuple[Span, ...] | None]:

@@ -292,6 +292,12 @@ class Tensors(Timing):
                     return Const(x ^ y)
                 if op is ast.BitAnd:
                     return Const(x & y)
+                if op is ast.BitOr:
+                    return Const(x | y)
+                if op is ast.LShift and y <= 64:
+                    return Const(x << y)
+                if op is ast.RShift:
+                    return Const(x >> y)
             except Exception:
                 pass
         if isinstance(a, Clock) or isinstance(b, Clock):
