@@ -32,7 +32,7 @@ def cupy_function(lib: Modules, c: Call) -> V:
     m, last, n = lib.m, c.last, c.node
     if last == "ndarray":
         pointer = c.given("memptr", 2)
-        given = pointed(lib, pointer)
+        given = [t for t in pointed(lib, pointer) if "result" not in t.block.notes]
         made = given[0] if given else lib.made_by(last, n, False, "cupy")
         made.block.kept |= isinstance(pointer, Sym) and pointer.hint == "unowned"  # of no pool
         return made
