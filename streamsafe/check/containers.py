@@ -180,7 +180,7 @@ class Containers:
         elif isinstance(v, Event):
             got = Event(v.text, v.timing, v.site, v.lib)
             got.unknown = not self._of_another_index(key, v)
-            got.born = v.born
+            got.born = 0 if got.unknown else v.born
             others = (
                 owner.items
                 if isinstance(owner, Seq)

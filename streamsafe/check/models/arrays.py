@@ -83,12 +83,12 @@ def cupy_function(lib: Modules, c: Call) -> V:
         in_place = True
     if in_place and c.args and not w:
         w = lib.tensors_in(c.args[0])
-    made = lib.compute(
+    computed = lib.compute(
         c.values("output" if "output" in c.kwargs else "out"), n, last, "cupy", write=w, fresh=not w
     )
     if row is not None and row.waits == CURRENT:  # CS-26: the size of the result is a value of the device
         lib.sync_host(lib.cur("cupy"), n, f"cupy.{last}()")
-    return made
+    return computed
 
 
 def number(c: Call) -> V | None:

@@ -80,10 +80,10 @@ def collective(lib: Modules, last: str, c: Call) -> V:
     if not (lib.flag(c.kwargs.get("async_op")) or last in POINT_TO_POINT):
         lib.launch(reads, writes, last, c.node)
         return NONE
-    t = communication(lib, c.kwargs.get("group"))
-    lib.order.learn(t, lib.order.snapshot(lib.cur()))
-    lib.launch(reads, writes, last, c.node, t=t, kind="collective")
-    return Work(lib.order.snapshot(t), t, Seq(list(tensors)))
+    stream = communication(lib, c.kwargs.get("group"))
+    lib.order.learn(stream, lib.order.snapshot(lib.cur()))
+    lib.launch(reads, writes, last, c.node, t=stream, kind="collective")
+    return Work(lib.order.snapshot(stream), stream, Seq(list(tensors)))
 
 
 def communication(lib: Modules, group: V | None) -> Timeline:

@@ -37,6 +37,7 @@ class Path(Protocol):
     numbers: Numbers
     vns: dict[Any, int]
     equal: dict[int, Any]
+    lengths: dict[Any, int]
     conds: dict[Any, bool]
     joins: dict[Any, tuple[Any, Any]]
     hazards: list[Hazard]
