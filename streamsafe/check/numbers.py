@@ -28,6 +28,7 @@ class Numbers:
         self.equal: dict[int, Key] = {}
         self.sums: dict[Key, tuple[dict[Key, int], int]] = {}
         self.differences: dict[tuple[Key, Key], int] = {}
+        self._compared: set[Key] = set()
         self._uids = 0
 
     def vn(self, key: Key) -> int:
@@ -110,6 +111,7 @@ class Numbers:
         above, below, most = difference
         pair, bound = ((above, below), most - 1) if less else ((below, above), -most)
         self.differences[pair] = min(bound, self.differences.get(pair, bound))
+        self._compared.update(pair)
 
     def apart(self, a: Key, b: Key) -> bool | None:
         """Whether a and b differ, as far as it follows from how numbers compared before."""
@@ -162,7 +164,7 @@ class Numbers:
         """The most that ``above - below`` is: the shortest path over all differences that are known."""
         if above == below:
             return 0
-        if not any(v == below for _, v in self.differences):
+        if below not in self._compared or above not in self._compared:
             return _FAR
         reached: dict[Key, float] = {below: 0}
         for _ in range(len(self.differences)):
