@@ -6,7 +6,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Generator, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from _pytest._code.code import ReprFileLocation, TerminalRepr
 
 from streamsafe.runtime.asked import asked
 from streamsafe.runtime.children import Reports
+from streamsafe.toolchain import compiler
 
 if TYPE_CHECKING:
     from _pytest._io import TerminalWriter
@@ -129,6 +130,10 @@ def _start(config: pytest.Config, options: Any) -> None:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[_on], config.stash[_mode] = text is not None, mode
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if config.stash[_on] and capture is not None:
+        compiler.around_messages = capture.global_and_fixture_disabled
+        config.add_cleanup(partial(setattr, compiler, "around_messages", nullcontext))
     _read_settings(config)
     if not simulate:
         return

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 CACHE_VARIABLE = "STREAMSAFE_CACHE"
@@ -166,8 +167,14 @@ def locked(path: Path, name: str, quiet: bool) -> Iterator[None]:
         yield
 
 
+around_messages: Callable[[], AbstractContextManager[None]] = nullcontext
+"""What a message is written under: pytest, which captures what is written, sets that it does not."""
+
+
 def say(text: str) -> None:
-    print(f"streamsafe: {text}", file=sys.stderr, flush=True)
+    """Tell the user of a build, which takes a while."""
+    with around_messages():
+        print(f"streamsafe: {text}", file=sys.stderr, flush=True)
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
