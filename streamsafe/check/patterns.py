@@ -20,7 +20,7 @@ def run_match(m: State, s: ast.Match) -> None:
     answers = [(c, _fits(m, c.pattern, subject)) for c in s.cases]
     open_ = [c for c, answer in answers if answer is not False]
     strong = [c for c in open_ if m.frame.module.strong(*c.body)]
-    chosen = (strong or open_ or [None])[0]
+    chosen = next(iter(strong or open_), None)
     for c, answer in answers:
         if isinstance(answer, tuple):
             negated, key = answer

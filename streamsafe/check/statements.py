@@ -191,8 +191,8 @@ class Statements:
             return
         opened = self.m.library.enter(ctx, node)
         if target is not None:
-            given = isinstance(ctx, Ctx) and ctx.kind == "plain" and ctx.payload is not None
-            self.assign(target, ctx.payload if given else ctx, s)
+            given = ctx.payload if isinstance(ctx, Ctx) and ctx.kind == "plain" else None
+            self.assign(target, ctx if given is None else given, s)
         try:
             inner()
         finally:

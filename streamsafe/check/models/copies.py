@@ -323,8 +323,8 @@ class Copies(Tensors):
         if isinstance(owner, Seq):
             whole = isinstance(target.slice, ast.Slice) and target.slice.lower is target.slice.upper is None
             if whole and isinstance(v, Seq):
-                old, owner.items = Seq(owner.items), list(v.items)
-                self.m.maybe_released(old, s)
+                replaced, owner.items = Seq(owner.items), list(v.items)
+                self.m.maybe_released(replaced, s)
                 return
             index = self.m.eval(target.slice) if not isinstance(target.slice, ast.Slice) else None
             if (
@@ -332,9 +332,9 @@ class Copies(Tensors):
                 and isinstance(index.value, int)
                 and -len(owner.items) <= index.value < len(owner.items)
             ):
-                old = owner.items[index.value]
+                former = owner.items[index.value]
                 owner.items[index.value] = v
-                self.m.maybe_released(old, s)
+                self.m.maybe_released(former, s)
             elif index is not None and owner.items:
                 known = isinstance(index, Const) and type(index.value) is int
                 place = ("elem", self.m.uid(owner), index.value if known else self.m.key(index))
@@ -358,15 +358,15 @@ class Copies(Tensors):
         if isinstance(owner, Map):
             index = self.m.eval(target.slice) if not isinstance(target.slice, ast.Slice) else NONE
             k = self.m.map_key(owner, index)
-            replaced = owner.items.get(k)
+            before = owner.items.get(k)
             if self.m.graphs:
                 if k[0] != "c" and all(key[0] == "c" for key in owner.items):
                     self.unknown_keys(owner, v, s)
                 self.kept_beside([x for key, x in owner.items.items() if key != k], v, s, "an entry")
                 v = self.stamp(v)
             owner.items[k] = v
-            if replaced is not None:
-                self.m.maybe_released(replaced, s)
+            if before is not None:
+                self.m.maybe_released(before, s)
             return
         named = isinstance(target.slice, ast.JoinedStr) or (
             isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str)
