@@ -336,8 +336,8 @@ class Copies(Tensors):
                 owner.items[index.value] = v
                 self.m.maybe_released(former, s)
             elif index is not None and owner.items:
-                known = isinstance(index, Const) and type(index.value) is int
-                place = ("elem", self.m.uid(owner), index.value if known else self.m.key(index))
+                number = index.value if isinstance(index, Const) and type(index.value) is int else None
+                place = ("elem", self.m.uid(owner), self.m.key(index) if number is None else number)
                 self.m.likes[place], self.m.like_of[place] = v, owner
             return
         if isinstance(owner, Obj):
