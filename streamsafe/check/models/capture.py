@@ -45,6 +45,7 @@ class Capture:
     outside: set[int] = field(default_factory=set)
     filled: list[tuple[Block, Site]] = field(default_factory=list)
     blamed: set[Timeline] = field(default_factory=set)
+    bodies: dict[Timeline, Timeline] = field(default_factory=dict)
     modules: dict[Any, V] = field(default_factory=dict)
     backward: bool = False
     first: int = 0
@@ -62,7 +63,7 @@ class Capture:
             self.worked(t, self.lib.order.enqueue(t), n)
 
     def worked(self, t: Timeline, at: int, n: Node) -> None:
-        if t is not self.stream:
+        if t is not self.stream and t not in self.bodies:
             self.last[t] = (at, self.lib.m.site(n))
 
     def waited(self, t: Timeline, other: Timeline, n: Node) -> None:
@@ -75,6 +76,17 @@ class Capture:
             and not any(distinct(u, other) == "unknown" for u in self.streams)
         ):
             self.lib.violation("SS402", n, "wait_stream()")
+
+    def begins_body(self, t: Timeline, parent: Timeline) -> None:
+        """A stream captures the body of a conditional node, which runs where the parent has the node."""
+        self.streams.add(t)
+        self.bodies[t] = parent
+        self.lib.order.learn(t, self.lib.order.snapshot(parent))
+
+    def ends_body(self, t: Timeline) -> None:
+        if t in self.bodies:
+            self.streams.discard(t)
+            self.lib.order.learn(self.bodies[t], self.lib.order.snapshot(t))
 
     def recorded(self, ev: Event, t: Timeline) -> None:
         if t in self.streams:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamsafe.apis.effects import CURRENT, DEVICE, EVENT, HOST, LEGACY, STREAM
+from streamsafe.apis.effects import BEGINS, CURRENT, DEVICE, ENDS, EVENT, HOST, LEGACY, STREAM
 from streamsafe.apis.effects import Call as Row
 
 from ..program import Timeline
@@ -28,7 +28,9 @@ def by_row(lib: Modules, row: Row, c: Call, receiver: Tensor | None = None) -> V
         )
     if row.result == EVENT:
         return new_event(lib, c, "cupy", None)
-    if row.captures or not (row.reads or row.writes or row.edge or row.waits):
+    if row.captures:
+        return _body(lib, row, given)
+    if not (row.reads or row.writes or row.edge or row.waits):
         return None
     t = _timeline(lib, row.on or CURRENT, given)
     if row.reads or row.writes:
@@ -40,6 +42,20 @@ def by_row(lib: Modules, row: Row, c: Call, receiver: Tensor | None = None) -> V
     if row.waits:
         _wait(lib, row.waits, c, given)
     return NONE
+
+
+def _body(lib: Modules, row: Row, given: dict[str, V]) -> V | None:
+    """The body of a conditional node is captured on a stream of its own; other captures are not calls by row."""
+    cap, t = lib.m.capture, _timeline(lib, "stream", given)
+    if cap is None or t is None or t is cap.stream:
+        return None
+    if row.captures == BEGINS and "graph" in given:
+        cap.begins_body(t, lib.cur())
+        return NONE
+    if row.captures == ENDS and t in cap.bodies:
+        cap.ends_body(t)
+        return NONE
+    return None
 
 
 def _work(lib: Modules, row: Row, c: Call, given: dict[str, V], t: Timeline) -> None:
