@@ -6,6 +6,7 @@ from .values import Bound, Cls, Const, Func, Key, Lib, Obj, Range, Seq, Stream, 
 
 ZERO: Key = ("zero",)
 """Stands for the number 0 in differences."""
+_ELEMENTS = ("item", "iter", "elem")
 _FAR = float("inf")
 _PLAIN = (int, str, float, bool, type(None), bytes)
 
@@ -42,11 +43,22 @@ class Numbers:
     def place(self, key: Key) -> Key:
         """Which element of what something is, where it is one with a known index; else its own key."""
         got = self.got.get(key[1]) if key[0] == "v" else None
-        if got is None or got[0] not in ("item", "iter", "elem"):
+        if got is None or got[0] not in _ELEMENTS:
             return key
         _, whole, index = got
         number = index[2] if isinstance(index, tuple) and index[:2] == ("c", "int") else index
         return ("of", whole, number) if isinstance(number, int) else key
+
+    def taken_from(self, key: Key, attribute: str) -> int | None:
+        """The unknown of whose attribute something is an element, at any depth; None where it is of none."""
+        got = self.got.get(key[1]) if key[0] == "v" else None
+        while got is not None and got[0] in _ELEMENTS:
+            got = self.got.get(got[1][1]) if isinstance(got[1], tuple) and got[1][0] == "v" else None
+        return got[1] if got is not None and got[0] == "attr" and got[2] == attribute else None
+
+    def is_element(self, v: V) -> bool:
+        """Whether an unknown is one of several: an element of something."""
+        return isinstance(v, Sym) and self.got.get(v.vn, ("",))[0] in _ELEMENTS
 
     def sym(self, vn: int, text: str, hint: str = "") -> Sym:
         """The unknown with a number: one object on one path."""

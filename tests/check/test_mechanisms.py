@@ -1273,6 +1273,46 @@ def take(x, event):
     x.record_stream(torch.cuda.current_stream())
     return x
 """,
+    "each of several optimizers reads the gradients of its own parameters": """
+class Offloaded:
+    def __init__(self, optimizers):
+        self.optimizers = optimizers
+        self.side = torch.cuda.Stream()
+        self.copied = {}
+
+    def gather(self):
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            for optimizer in self.optimizers:
+                for group in optimizer.param_groups:
+                    for param in group["params"]:
+                        param.grad = torch.ones(8, device="cuda")
+                self.copied[optimizer] = self.side.record_event()
+
+class Good(Offloaded):
+    def step(self):
+        self.gather()
+        for optimizer in self.optimizers:
+            self.copied[optimizer].wait()
+            optimizer.step()
+
+class Bad(Offloaded):
+    def step(self):
+        self.gather()
+        for optimizer in self.optimizers:
+            optimizer.step()  # expect: SS101
+""",
+    "what is asked of a tensor's kind reads none of its data": """
+from torch.overrides import has_torch_function_unary
+
+def good(x: torch.Tensor):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return torch.is_quantized(x) or has_torch_function_unary(x) or torch.is_floating_point(x)
+
+def bad(x: torch.Tensor):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return torch.is_nonzero(x)  # expect: SS101
+""",
     "a wait for the device under a condition is one that may be left out": """
 def bad(x: torch.Tensor, settings):
     y = x.cuda().to("cpu", non_blocking=True)

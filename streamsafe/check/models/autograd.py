@@ -6,6 +6,7 @@ from ..program import Access, Block, Timeline
 from ..values import (
     NONE,
     Const,
+    Key,
     Params,
     Sym,
     Tensor,
@@ -77,19 +78,30 @@ class Autograd(Streams):
             self.order.host,
         }
 
-    def gradients_read(self, name: str, n: Node, models: Notes = frozenset()) -> int:
+    def gradients_read(self, name: str, n: Node, r: V, models: Notes = frozenset()) -> int:
         """An optimizer, or what trains, reads the gradients.
 
         Args:
+            r: the optimizer, which reads the gradients of its own parameters.
             models: those whose parameters the optimizer has.
 
         Returns:
             The epoch of that operation.
         """
-        grads = [Tensor(self.grads), *self.assigned.values()]
+        grads = [Tensor(self.grads), *(t for k, t in self.assigned.items() if self.has_parameter(r, k))]
         pending = any(a.kind == "backward" for t in grads for a in t.block.accesses)
         at, _ = self.launch(grads, [], f"{name}()", n, notes=models, strong=pending)
         return at
+
+    def has_parameter(self, r: V, parameter: Key) -> bool:
+        """Whether a parameter is an optimizer's: taken out of its groups, or out of nobody's that is known.
+
+        Of the latter it is not known which one of several optimizers has them.
+        """
+        owner = self.m.numbers.taken_from(parameter, "param_groups")
+        if not isinstance(owner, int):
+            return not self.m.numbers.is_element(r)
+        return isinstance(r, Sym) and owner == r.vn
 
     def passes(self, name: str) -> bool:
         """Whether a method of what trains runs a backward pass."""

@@ -273,7 +273,7 @@ class Library(Captures):
         if isinstance(held, (Seq, Map)) and not name.startswith("__"):
             return self.method(held, name, args, kwargs, n)
         if name in apis.GRADIENT_METHODS:
-            self.gradients_read(name, n)
+            self.gradients_read(name, n, r)
             return NONE
         if self.passes(name) and args:
             return self.backward(args, kwargs, n)

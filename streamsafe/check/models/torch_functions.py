@@ -259,7 +259,9 @@ def load(lib: Modules, c: Call) -> V | None:
 # ---------------------------------------------------------------------- what touches no tensor
 @models(
     TORCH_FUNCTIONS,
-    "is_tensor numel get_default_dtype finfo iinfo is_available device_count current_device dtype Size",
+    """is_tensor is_storage is_floating_point is_complex is_quantized is_conj is_neg is_signed is_inference
+    is_distributed is_same_size has_torch_function has_torch_function_unary has_torch_function_variadic is_tensor_like
+    numel get_default_dtype finfo iinfo is_available device_count current_device dtype Size""",
 )
 def told(lib: Modules, c: Call) -> V:
     return Const(True) if c.last == "is_available" else lib.m.fresh(c.last, "host")

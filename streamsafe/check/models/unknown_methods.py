@@ -179,7 +179,7 @@ def optimizer(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
         if name == "step" and capture is None:
             lib.step_reads(n)
         models = lib.trained.get(r.vn, frozenset())
-        at = lib.gradients_read(name, n, models)
+        at = lib.gradients_read(name, n, r, models)
         if name == "step" and r.hint == "scaler":
             lib.sync_quiet()  # it asks whether a gradient is infinite
         if name == "step":
