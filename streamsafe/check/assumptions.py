@@ -75,6 +75,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "local": Kind("calls", "the memory is handed out again before the stream is done"),
     "methods": Kind("methods", "{later} runs right after {earlier}"),
     "waits": Kind("methods", "no method that waits is called between {earlier} and {later}"),
+    "records": Kind("methods", "no method that records the event is called before {later}"),
     "object": Kind("methods", "the method is called as the object is made here"),
     "open": Kind("methods", "the capture that another method begins is still open", 2),
     "capture": Kind("methods", "nobody captures the graph again before it is replayed"),

@@ -238,6 +238,8 @@ def _collect(m: Machine, found: Found) -> None:
                 extra.append("methods" if (other - one) % m.methods else "calls")
                 if h.code in _PAIRS and _waited_elsewhere(m, h, {one, other}):
                     extra.append("waits")
+        if h.code == "SS312" and h.assumptions and h.notes[0][1] in m.library.recorded_later:
+            extra.append("records")
         if release and not h.seq and m.boundaries and _joined_elsewhere(m, h):
             extra.append("waits")
         if h.code in _PAIRS and h.first is not None and 0 < h.first.call <= m.built_at < h.second.call:

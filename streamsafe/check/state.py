@@ -97,9 +97,11 @@ class Models(Protocol):
         devices_named: by the number of a text "cuda:N": the key of N.
         parents: of what unknowns are parts. given_objects: the objects that the caller has given to the entry.
         module_blocks: by the key of a module: its parameters.
+        recorded_later: where events are made that another call than the one that makes them records.
     """
 
     grads: Block
+    recorded_later: set[Site]
     module_blocks: dict[Any, Block]
     freed: list[Any]
     devices_named: dict[int, Any]

@@ -1313,6 +1313,32 @@ def bad(x: torch.Tensor):
     with torch.cuda.stream(torch.cuda.Stream()):
         return torch.is_nonzero(x)  # expect: SS101
 """,
+    "an event of an earlier call may be recorded by another one": """
+class Good:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        self.begins, self.ends = [], []
+
+    def start(self):
+        self.begins.append(torch.cuda.Event(enable_timing=True))
+        self.ends.append(torch.cuda.Event(enable_timing=True))
+        self.begins[-1].record()
+
+    def elapsed(self):
+        with torch.cuda.stream(self.side):
+            torch.ones(8, device="cuda")
+        torch.cuda.synchronize()
+        return [a.elapsed_time(b) for a, b in zip(self.begins, self.ends)]
+
+    def stop(self):
+        self.ends[-1].record()
+
+def bad():
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end)  # expect: SS312
+""",
     "a wait for the device under a condition is one that may be left out": """
 def bad(x: torch.Tensor, settings):
     y = x.cuda().to("cpu", non_blocking=True)

@@ -150,6 +150,7 @@ class State(GraphRules):
         self.copied: list[tuple[Block, Access]] = []
         self.lent_uses: list[tuple[Block, Access]] = []  # uses, on other streams, of what objects hold
         self.known_parameters: dict[int, Sym] = {}
+        self.recorded_later: set[Site] = set()  # where events are made that another call records
         self.assigned: dict[Any, Tensor] = {}  # by the key of a parameter: what was set as its gradient
         self.engines: set[int] = set()  # unknowns that have run a backward pass of a loss of theirs
         self.module_blocks: dict[Any, Block] = {}  # by the key of a module: its parameters

@@ -95,6 +95,8 @@ class Streams(Copies):
             e.unknown = True
         ev.snapshot = self.order.record(ev.cell, t, self.m.site(n), bool(ev.timing))
         self.snapshots.append(ev.snapshot)
+        if self.of_earlier_call(ev.born):
+            self.recorded_later.add(ev.site)
         ev.recorded = self.m.site(n)
         ev.of, ev.when = t, self.m.seq
         ev.unknown, ev.captured = False, None

@@ -123,19 +123,23 @@ class Timing(Accesses):
                 and e.timing is True
                 and e.born > getattr(self.m, "built_at", -1)
             ):
-                self.violation("SS312", n, "elapsed_time()", [("never recorded", e.site)])
+                assumed = self.of_earlier_call(e.born)
+                self.violation("SS312", n, "elapsed_time()", [("never recorded", e.site)], assumed)
                 return
         if isinstance(end, Event) and not end.unknown and end.of is not None:
             self.asked_too_early(end, n)
+
+    def of_earlier_call(self, when: int) -> tuple[str, ...]:
+        """What has to be assumed where another call was the last to use an event: its caller may wait or record it."""
+        return ("methods",) if self.m.boundaries and when <= self.m.boundaries[-1] else ()
 
     def asked_too_early(self, e: Event, n: Node) -> None:
         """SS312: the host has not waited for the end that it asks for."""
         recorded, host = e.snapshot or NOTHING, self.order.host
         if recorded.get(e.of, 0) <= self.order.known(host).get(e.of, 0):
             return
-        assumed: tuple[str, ...] = ()
-        if self.m.boundaries and e.when <= self.m.boundaries[-1]:  # its caller may wait
-            waits = any(t is host and of is e.of for t, of, *_ in self.order.waits)
-            assumed = ("methods", "waits") if waits else ("methods",)
+        assumed = self.of_earlier_call(e.when)
+        if assumed and any(t is host and of is e.of for t, of, *_ in self.order.waits):
+            assumed = (*assumed, "waits")
         self.violation("SS312", n, "elapsed_time()", [("recorded", e.recorded)], assumed)
         self.order.wait(host, recorded)  # or it has raised
