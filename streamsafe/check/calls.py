@@ -111,6 +111,14 @@ class Calls:
         """What ``super()`` calls of a base that is not in the tree: an object is made, or a container is used."""
         if name == "__new__" and args and isinstance(args[0], Cls):
             return Obj(args[0].cls, self.m.vn(("new", len(self.m.vns))), args[0].cls.name)
+        if (
+            name == "__init__"
+            and isinstance(self_, Obj)
+            and data_model.saves_tensors(self_.cls)
+            and len(args) > 1
+        ):
+            self.m.library.registered(self_, args)
+            return NONE
         held = data_model.contents(self.m, self_) if self_ is not None else NONE
         if isinstance(self_, Obj) and isinstance(held, (Seq, Map)) and not self_.cls.is_record:
             if name == "__init__":

@@ -73,6 +73,11 @@ def unpacked(m: State, v: V, n: ast.AST) -> V:
     return v
 
 
+def saves_tensors(cls: Class) -> bool:
+    """Whether its objects are contexts in which a forward pass saves its tensors by functions of theirs."""
+    return any(b.rpartition(".")[2] == "saved_tensors_hooks" for c in cls.mro() for b in c.bases)
+
+
 # ---------------------------------------------------------------------- objects that are made
 def made(m: State, cls: Class, args: list[V], kwargs: dict[str, V], n: ast.AST) -> Obj:
     """The object that a class makes, before its constructor is called."""

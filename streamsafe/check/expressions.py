@@ -174,6 +174,7 @@ class Expressions:
     def eval_await(self, n: ast.Await) -> V:
         v = self.m.eval(n.value)
         if isinstance(v, Future):
+            self.m.library.joined(v)
             return v.value
         return v
 

@@ -136,6 +136,13 @@ class Machine(State):
     def next_of(self, g: Gen, n: ast.AST, default: V | None = None) -> V:
         return self.generators.next_of(g, n, default)
 
+    def called_back(self, f: V, args: list[V], n: ast.AST) -> V:
+        """Call what a library calls back; where that does not come to its end, nothing is known of what it gives."""
+        try:
+            return self.call_value(f, args, {}, n)
+        except (Returned, Raised, Broke, Continued):
+            return self.fresh("<callback>")
+
     def bind(self, f: Func, args: list[V], kwargs: dict[str, V]) -> dict[str, V]:
         return self.calls.bind(f, args, kwargs)
 

@@ -232,7 +232,8 @@ def _collect(m: Machine, found: Found) -> None:
         if release and m.function_entry and h.second.timeline.origin == "new":
             if len(h.notes) > 1 and second_call is not None and h.seq > second_call:
                 extra += ["calls", "local"]
-        if h.first is not None and m.boundaries:
+        built = h.first is not None and 0 < h.first.call <= m.built_at
+        if h.first is not None and m.boundaries and not (built and h.code in _PAIRS):
             one, other = (bisect.bisect_left(m.boundaries, c) for c in (h.first.call, h.second.call))
             if one != other:
                 extra.append("methods" if (other - one) % m.methods else "calls")
@@ -242,7 +243,7 @@ def _collect(m: Machine, found: Found) -> None:
             extra.append("records")
         if release and not h.seq and m.boundaries and _joined_elsewhere(m, h):
             extra.append("waits")
-        if h.code in _PAIRS and h.first is not None and 0 < h.first.call <= m.built_at < h.second.call:
+        if h.code in _PAIRS and built and m.built_at < h.second.call:
             extra.append("init")  # what the constructor enqueues is pending unless it waits
         if second_call is not None and h.first is not None and h.first.call <= second_call < h.second.call:
             extra.append("calls")

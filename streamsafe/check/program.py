@@ -223,6 +223,7 @@ class Block:
         given: the number of the unknown that the caller has given; 0 for none. owner: the unknown that it is a part of.
         shared: when another library was given it without an exchange of streams; 0 for never.
         writer, epoch: the graph whose replay has written it, and how often one has.
+        pinned_by: the call and the statement that have copied it to pinned memory.
     """
 
     __slots__ = (
@@ -241,6 +242,7 @@ class Block:
         "notes",
         "own",
         "owner",
+        "pinned_by",
         "place",
         "recorded",
         "shared",
@@ -279,6 +281,7 @@ class Block:
         self.writer: Any = None
         self.owner: Any = None
         self.device: Any = None
+        self.pinned_by: Any = None
         self.given = self.shared = self.epoch = 0
         self.kept = False
 
@@ -513,7 +516,7 @@ class Program:
             clocks = [each.clock for each in timeline.members]
             self.learn(timeline, Reach({k: min(c.get(k, 0) for c in clocks) for k in clocks[0]}))
         if timeline is not self.host:
-            if timeline.kind in ("legacy", "blocking"):
+            if timeline.kind in ("legacy", "blocking") or timeline.origin == "ambient":
                 self._barrier(timeline)
             timeline.launch(self.host)
         if timeline.shown:
@@ -524,10 +527,27 @@ class Program:
         self.ticks[timeline] = timeline.count
         return timeline.count
 
+    def come_after_barrier(self, timeline: Timeline) -> None:
+        """What a stream does next comes after the streams that the default stream's barrier makes it wait for."""
+        if timeline.kind in ("legacy", "blocking"):
+            self._barrier(timeline)
+            timeline.launch(self.host)
+
     def _barrier(self, timeline: Timeline) -> None:
         """The streams that a legacy default stream and the blocking ones of its library wait for (CS-02 to CS-08)."""
+        if (
+            timeline.origin == "ambient"
+        ):  # it may be the default one, also for another library's streams (CI-15)
+            timeline.peers = [t for t in self.ticks if t.kind == "blocking" and t.lib != timeline.lib]
+            return
         other = "blocking" if timeline.kind == "legacy" else "legacy"
-        timeline.peers = [each for each in self.ticks if each.kind == other and each.lib == timeline.lib]
+        timeline.peers = [
+            each
+            for each in self.ticks
+            if (each.kind == other and each.lib == timeline.lib)
+            # another library's current stream may be the default one, too (CI-02b)
+            or (other == "legacy" and each.origin == "ambient" and each.lib != timeline.lib)
+        ]
 
     def all_known(self, timeline: Timeline) -> None:
         """A timeline waits for everything."""

@@ -45,7 +45,7 @@ def _reaches(fn: Function, depth: int, seen: set[Function]) -> bool:
         cls = m.classes.get(w)
         if cls is not None and (
             cls.about_graphs
-            or _uses_what_it_makes(cls)
+            or (cls is not fn.cls and _uses_what_it_makes(cls, fn.words))
             or any(f.strong or _reaches(f, depth + 1, seen) for f in _called(cls, fn.words))
         ):
             return True
@@ -58,10 +58,12 @@ def _reaches(fn: Function, depth: int, seen: set[Function]) -> bool:
     return False
 
 
-def _uses_what_it_makes(cls: Class) -> bool:
-    """Whether the constructor of a class has to do with streams, and Python calls other methods of it."""
+def _uses_what_it_makes(cls: Class, words: frozenset[str]) -> bool:
+    """Whether the constructor of a class has to do with streams, and other methods are named, or called by Python."""
     init = cls.method("__init__")
-    return init is not None and init.strong and any(map(_is_special, cls.methods))
+    return (
+        init is not None and init.strong and any(_is_special(name) or name in words for name in cls.methods)
+    )
 
 
 def _is_special(name: str) -> bool:

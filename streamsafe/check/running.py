@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from .machine import Machine
-from .program import Block, Timeline
+from .models.hooks import taken_by_autograd
 from .relevance import reaches
 from .source import Function, dotted
 from .state import Broke, Continued, Frame, Raised, Returned
-from .values import NONE, Const, Func, Obj, Partial, Seq, Sym, Tensor, V, Work
+from .values import NONE, Const, Func, Obj, Seq, Sym, V, Work
 
 _ASYNCHRONOUS = frozenset(
     """Stream ExternalStream stream set_stream non_blocking async_op CUDAGraph graph capture_begin begin_capture
@@ -112,7 +112,7 @@ def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Fram
     except Returned as r:
         result = r.value
         if node_of_pass:
-            _autograd_result(m, result, m.left_at)
+            taken_by_autograd(m.library, result, m.left_at)
         m.library.returned(result, m.left_at)
     except (Raised, Broke, Continued):
         pass
@@ -164,63 +164,9 @@ def _works_given(m: Machine, result: V | None) -> None:
             m.order.learn(m.ambient["torch"], work.snapshot)
 
 
-def _gradient(m: Machine, node: ast.AST) -> Tensor:
-    """What the backward pass has just written on the current stream."""
-    grad = Tensor(Block("cuda", "gradient", m.library.cur(), m.site(node), fresh=True))
-    m.library.launch([], [grad], "the backward pass", node, kind="backward")
-    return grad
-
-
-def _hook_arguments(m: Machine, name: str, node: ast.AST) -> list[V]:
-    """What autograd calls a hook with."""
-    if name == "register_hook":
-        return [_gradient(m, node)]
-    if name == "register_multi_grad_hook":
-        return [Seq([_gradient(m, node), _gradient(m, node)], "tuple")]
-    if name.endswith("backward_hook"):
-        return [
-            m.fresh("module", "module"),
-            Seq([_gradient(m, node)], "tuple"),
-            Seq([_gradient(m, node)], "tuple"),
-        ]
-    if name.endswith("backward_pre_hook"):
-        return [m.fresh("module", "module"), Seq([_gradient(m, node)], "tuple")]
-    p = m.fresh("param", "param")
-    p.block = Block("cuda", "param")
-    m.fields[(p.vn, "grad")] = _gradient(m, node)
-    return [p]
-
-
 def run_hooks(m: Machine) -> None:
-    """What is registered with tensors runs on the stream of a node of the backward pass (TA-06)."""
-    hooks, m.hooks = m.hooks, []
-    for name, h in hooks[:3]:
-        inner = h.func if isinstance(h, Partial) else h
-        if not isinstance(inner, Func):
-            continue
-        node = inner.function.node
-        stream = Timeline("the hook's stream", "hook")
-        m.order.learn(stream, m.order.snapshot(m.ambient["torch"]))  # the forward pass came after that
-        m.current["torch"].append(stream)
-        m.frames.append(Frame(inner.function.module, None, {}))
-        given = _hook_arguments(m, name, node)
-        m.walked.append(Seq(given))
-        try:
-            result = m.call_value(h, given, {}, node)
-            if name == "register_hook" and isinstance(result, Tensor):
-                _autograd_result(m, result, m.left_at or node)  # it takes the place of the gradient
-                m.roots.append(result)
-            else:
-                m.roots += given  # autograd and the parameters hold it
-            m.walked.pop()
-            m.left(node)
-            others = ("release",) if name == "register_hook" else ()  # a sum gives one gradient to both
-            m.library.allocated(stream, node, others)  # by the next node of the pass
-        except (Returned, Raised, Broke, Continued):
-            m.walked.pop()
-        finally:
-            m.frames.pop()
-            m.current["torch"].pop()
+    """Run what autograd calls back, where no pass in sight has."""
+    m.library.run_hooks()
 
 
 def _autograd_arguments(m: Machine, fn: Function) -> None:
@@ -232,12 +178,3 @@ def _autograd_arguments(m: Machine, fn: Function) -> None:
             grad = m.library.tensor(v, "cuda")
             grad.block.alloc, grad.block.fresh, grad.block.home = m.library.cur(), True, m.site(p)
             m.library.launch([], [grad], "the backward pass", fn.node, kind="backward")
-
-
-def _autograd_result(m: Machine, result: V, node: ast.AST | None) -> None:
-    """Autograd uses what ``backward`` gives on the stream of the node."""
-    if any(isinstance(v, Work) for v in m.fields.values()):
-        return  # kept for who waits for it
-    for t in m.library.tensors_in(result):
-        if not m.library.recorded_since(t.block):
-            m.library.launch([t], [], "autograd", node, strong=False)

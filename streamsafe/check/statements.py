@@ -136,9 +136,24 @@ class Statements:
                 else [s.test]
             )
             on = not off and not (_does_nothing(s.body) and s.orelse and not _does_nothing(s.orelse))
-            each = [self.m.truth(t, on or t is not parts[-1], flip=False) for t in parts]
+            each = [
+                self.m.truth(t, on or t is not parts[-1], flip=self._tells_whether_to_wait(s)) for t in parts
+            ]
             taken = all(each)
         self.m.body(s.body if taken else s.orelse)
+
+    def _tells_whether_to_wait(self, s: ast.If) -> bool:
+        """Whether a condition decides about a name by which another one asks whether something is waited for."""
+        f = self.m.frame.function
+        return bool(
+            f is not None
+            and f.guards
+            and any(
+                isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id in f.guards
+                for x in (*s.body, *s.orelse)
+                for n in ast.walk(x)
+            )
+        )
 
     def run_with(self, s: ast.With | ast.AsyncWith) -> None:
         self._with_items(s.items, s.body, s)

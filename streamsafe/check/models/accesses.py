@@ -210,7 +210,7 @@ class Accesses(Callers):
             code = "SS302" if second.write else "SS301"
             if second.write and self.is_read_as_well(first, second):
                 return
-        elif first.library != second.library and first.call <= block.shared:
+        elif first.call <= block.shared and (first.library != second.library or "exported" in block.notes):
             code = "SS501"
         elif (
             second.kind == "backward"
@@ -259,6 +259,7 @@ class Accesses(Callers):
         """
         if not self.freed:
             return
+        self.order.come_after_barrier(t)
         left = []
         for block, use, site in self.freed:
             if block.alloc is not t:
@@ -266,13 +267,15 @@ class Accesses(Callers):
                 continue
             if self.order.covers(t, use) or self.order.covers(self.order.host, use):
                 continue
-            if distinct(t, use.timeline) not in ("yes", "likely"):
+            if t is not self.order.host and distinct(t, use.timeline) not in ("yes", "likely"):
                 continue
             if block.text == "gradients" and use.part is None:
                 continue
             code = "SS202" if block.lib == "cupy" else "SS113" if use.kind == "initial" else "SS201"
             told = {t.origin, use.timeline.origin} & _OF_PROGRAM  # who works there takes it for the device's
             place = ("place",) if block.place == "unknown" and not told else ()
+            if "saved" in block.notes:
+                place = ("release",)
             h = Hazard(
                 code,
                 Access(t, 0, True, None, block.home, "allocation"),
@@ -296,7 +299,11 @@ class Accesses(Callers):
                 continue
             if any(r is not block.alloc and self.order.covers(r, a) for r in block.recorded):
                 continue  # the streams it is recorded on keep it until what they wait for is done (TL-03)
-            if a.kind == "collective" or (block.uid in self.m.given_back and "consumer" not in a.notes):
+            if (
+                a.kind == "collective"
+                or "watched" in a.notes
+                or (block.uid in self.m.given_back and "consumer" not in a.notes)
+            ):
                 continue
             if self.order.covers(block.alloc, a) or self.order.covers(self.order.host, a):
                 continue

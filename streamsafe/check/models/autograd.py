@@ -7,11 +7,13 @@ from ..values import (
     NONE,
     Const,
     Key,
+    Obj,
     Params,
     Sym,
     Tensor,
     V,
 )
+from . import hooks
 from .path import Args, Kwargs, Node, Notes
 from .state import HOSTS
 from .streams import Streams
@@ -67,7 +69,18 @@ class Autograd(Streams):
         ):  # the gradients are written there, and the current stream waits (TA-02)
             self.order.learn(self.cur(), self.order.snapshot(t))
         self.launch([], [Tensor(self.grads)], "backward()", n, kind="backward", notes=self.nets_of(loss))
+        if self.m.capture is None:
+            self.run_hooks(n)
         return NONE
+
+    def run_hooks(self, node: Node | None = None) -> None:
+        """Run what is registered with tensors, in a backward pass."""
+        if self.m.hooks:
+            hooks.run(self, node)
+
+    def registered(self, o: Obj, args: Args) -> None:
+        """The constructor of a class that is a context of saved tensors is given its two functions."""
+        hooks.registered(self, o, args)
 
     def forward_streams(self, loss: V) -> set[Timeline]:
         """The streams of this path on which a loss was computed: the nodes of its pass run there (TA-01)."""
@@ -134,9 +147,9 @@ class Autograd(Streams):
             self.gradient_assigned(owner, v)
 
     def gradient_assigned(self, owner: V, v: V) -> None:
-        """A tensor becomes the gradient of a parameter: optimizers read it."""
+        """What a pass has made becomes the gradient of a parameter: optimizers read it."""
         given = self.tensors_in(v)
-        if given and given[0].block is not self.grads:
+        if given and any(a.kind == "backward" for a in given[0].block.accesses):
             self.assigned[self.m.key(owner)] = given[0]
 
     def parameter(self, p: Params, i: int) -> V:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..values import NONE, Const, Seq, Tensor, V
+from ..values import NONE, Const, Ctx, Seq, Tensor, V
+from . import hooks
 from .calls import FUNCTIONS, Call, models
 from .modules import Modules
 
@@ -27,6 +28,13 @@ def grad(lib: Modules, c: Call) -> V:
 def multi_grad_hook(lib: Modules, c: Call) -> V:
     lib.m.hooks.append(("register_multi_grad_hook", c.args[1] if len(c.args) > 1 else NONE))
     return lib.m.fresh("hook")
+
+
+@models(FUNCTIONS, "torch.autograd.graph.saved_tensors_hooks")
+def saved_tensors(lib: Modules, c: Call) -> V:
+    if len(c.args) > 1:
+        lib.m.hooks.append((hooks.SAVED, Seq(list(c.args[:2]), "tuple")))
+    return Ctx("plain")
 
 
 @models(FUNCTIONS, "torch.nn.utils.clip_grad_norm_ torch.nn.utils.clip_grad_value_")

@@ -76,6 +76,8 @@ def length(lib: Modules, c: Call) -> V:
         if method is not None:
             return lib.m.call_function(Func(method, a), [], {}, c.node)
         a = a.fields.get(HELD)
+    if isinstance(a, Map):  # another number when it has got more entries
+        return lib.m.sym(lib.m.vn(("len", lib.m.uid(a), len(a.items))), "len()", "host")
     if not isinstance(a, Seq):
         return asked(lib, c)
     if a.more:  # of which there are as many as before as long as nothing was added

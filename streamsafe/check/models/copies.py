@@ -25,6 +25,11 @@ from .path import Args, Kwargs, Node
 from .state import HOSTS
 from .tensors import Tensors
 
+NOT_SURE = frozenset(("registered", "beside unknown"))
+"""Marks of memory of the host that may be elsewhere: of a module that is moved, or computed with what is not known."""
+CAPSULE = "a capsule"
+"""What a tensor is called that was exported without a stream: who takes it waits for nothing."""
+
 
 def picks_part(index: ast.expr) -> bool:
     """Whether an index is one that only tensors and arrays have, or lists for a range."""
@@ -67,6 +72,8 @@ class Copies(Tensors):
         s = src[0]
         if non_blocking and "cuda" in (s.block.place, dp):
             self.advise(dest if dp in HOSTS else s, node, "copy_")
+        elif non_blocking and dp == "unknown" and s.block.place in HOSTS:
+            self.advise(s, node, "copy_", ("place",))
         sp = "host" if s.numpy and s.block.place != "pinned" else s.block.place
         if dp in HOSTS and (sp in HOSTS):
             self.host(s, False, "copy", node)
@@ -112,16 +119,13 @@ class Copies(Tensors):
                 else "",
             )
 
-    def advise(self, host: Tensor, node: Node, op: str) -> None:
+    def advise(self, host: Tensor, node: Node, op: str, assumed: tuple[str, ...] = ()) -> None:
         """Advice on a copy that is asked not to block: with pageable memory it does (TM-03), and pinning costs."""
-        func = node.func if isinstance(node, ast.Call) else None
-        made = (
-            func.value.func if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Call) else None
-        )
-        if host.block.place == "pinned" and isinstance(made, ast.Attribute) and made.attr == "pin_memory":
-            self.violation("SS322", node, op)
-        elif host.block.place == "pageable" and not host.numpy:
-            self.violation("SS321", node, op)
+        block = host.block
+        if block.place == "pinned" and block.pinned_by == (self.m.frame, self.m.at):
+            self.violation("SS322", node, op, assumptions=assumed)
+        elif block.place == "pageable" and not host.numpy and block.notes.isdisjoint(NOT_SURE):
+            self.violation("SS321", node, op, assumptions=assumed)
 
     def peers(self, a: Block, b: Block) -> bool:
         """Whether two tensors are on two devices, as far as the path says it."""
@@ -167,9 +171,12 @@ class Copies(Tensors):
         dest = (
             self.tensors_in(out)[0]
             if out is not None and self.tensors_in(out)
-            else Tensor(Block("pinned" if blocking is not None else "pageable", "", lib="cupy"), None, True)
+            else Tensor(Block("pageable", "", lib="cupy"), None, True)
         )
-        non = isinstance(blocking, Const) and blocking.value is False
+        # CS-14b, CS-14c: into memory that is not pinned it waits
+        non = isinstance(blocking, Const) and blocking.value is False and dest.block.place != "pageable"
+        if self.refused_in_capture(n):
+            return Tensor(dest.block, dest.part, True)
         saved = self.m.current["cupy"]
         self.m.current["cupy"] = [*saved, t]
         try:
@@ -177,6 +184,17 @@ class Copies(Tensors):
         finally:
             self.m.current["cupy"] = saved
         return Tensor(dest.block, dest.part, True)
+
+    def refused_in_capture(self, n: Node) -> bool:
+        """CuPy copies nothing between host and device while its current stream is captured (GP-05 to GP-07).
+
+        Returns:
+            Whether it is.
+        """
+        refused = self.capturing(self.cur("cupy")) is not None
+        if refused:
+            self.violation("SS401", n, "a copy between host and device")
+        return refused
 
     def viewed(self, t: Tensor, n: Node) -> None:
         """An array of numpy shares what a copy may still fill: nothing is read here; who reads it must have waited."""
@@ -229,6 +247,14 @@ class Copies(Tensors):
                 if block.uid in given:
                     second.notes = frozenset({"caller"})
                 self.conflict(block, first, second)
+
+    def capsule(self, t: Tensor) -> Tensor:
+        """What is exported with no exchange of streams (CI-03d)."""
+        t.block.shared = self.tick()
+        t.block.notes.add("exported")
+        given = t.of(t.part)
+        given.text = CAPSULE
+        return given
 
     def exchanged(self, v: V, n: Node) -> V:
         """DLPack: the stream that is named there waits for the current one; which one it is may not be known."""

@@ -88,6 +88,10 @@ class GraphRules:
     def end_capture(self, node: Node) -> None:
         raise NotImplementedError
 
+    def host_function(self, t: Timeline, name: str, args: Args, n: Node) -> None:
+        """A stream is given a function of the host to call."""
+        raise NotImplementedError
+
     def graph_of(self, v: V | None) -> Graph:
         raise NotImplementedError
 

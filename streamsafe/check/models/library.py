@@ -336,6 +336,10 @@ class Library(Captures):
         m, block = self.m, owner.block
         if attr == "data":
             return self.view(owner, ())  # its own: where it lies may be set
+        if (owner.numpy and attr == "ctypes") or (attr == "ptr" and owner.lib == "cupy"):
+            address = m.sym(m.vn(("pointer", block.uid, owner.part)), "ptr", "host")
+            self.pointers[address.vn] = owner
+            return address
         if attr in FIELDS and owner.lib == "torch" and not owner.numpy:
             field = owner.of(owner.part)
             field.text = attr
@@ -378,6 +382,8 @@ class Library(Captures):
             return self.gradient_of(owner)
         if attr in METADATA:
             return m.sym(m.vn(number), f"{owner.text}.{attr}", "host")
+        if owner.vn in self.pointers:
+            return owner  # an address, however it is asked for
         if owner.hint == "super":
             return Bound(owner, attr)
         if attr == "param_groups" and owner.vn in self.optimizers:

@@ -78,6 +78,7 @@ class Path(Protocol):
     last_result: V | None
     given_back: set[int]
     dropped: Node | None
+    at: Any
     expecting: int
     trail: Any
     quiet: bool
@@ -124,6 +125,8 @@ class Path(Protocol):
     def instance(self, cls: Class, text: str) -> Obj: ...
 
     def call_value(self, callee: V, args: Args, kwargs: Kwargs, n: Node) -> V: ...
+
+    def called_back(self, f: V, args: Args, n: Node) -> V: ...
 
     def call_function(self, f: Func, args: Args, kwargs: Kwargs, n: Node, force: bool = False) -> V: ...
 

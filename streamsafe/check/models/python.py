@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Collection
+
 from streamsafe.apis import table
 
-from ..source import record_class
+from ..source import Class, Module
 from ..values import NONE, Cls, Const, Ctx, Func, Gen, Lazy, Lib, Map, Obj, Partial, Range, Seq, Thread, V
 from .calls import FUNCTIONS, Call, models
 from .modules import Modules
@@ -18,6 +21,14 @@ HOST_MODULES = tuple(
 ENCODERS = tuple("json. pickle. PIL. cv2. soundfile. imageio.".split())
 """They read all that they are given."""
 MOCKS = ("unittest.mock.", "mock.", "pytest_mock.")
+
+
+def record_class(module: Module, name: str, fields: Collection[str]) -> Class:
+    """The class that ``collections.namedtuple`` makes; without fields, one whose objects have any."""
+    lines = [f"class {name}:", *(f"    {field}: object" for field in fields), "    pass"]
+    node = ast.parse("\n".join(lines)).body[0]
+    assert isinstance(node, ast.ClassDef)
+    return Class(name, node, module, ["typing.NamedTuple"] if fields else [])
 
 
 def other_function(lib: Modules, c: Call) -> V:
@@ -51,6 +62,19 @@ def other_function(lib: Modules, c: Call) -> V:
         for v in c.args:
             lib.host_value(v, n, f"{last}()")
     return lib.unmodelled(last, None, c.args, c.kwargs, n)
+
+
+@models(FUNCTIONS, "ctypes.c_void_p ctypes.cast")
+def pointer(lib: Modules, c: Call) -> V | None:
+    return c.first
+
+
+@models(FUNCTIONS, "os.readv os.preadv")
+def read_into(lib: Modules, c: Call) -> V:
+    """The host writes what it reads into the buffers of a list."""
+    for t in lib.tensors_in(c.args[1]) if len(c.args) > 1 else ():
+        lib.host(t, True, f"{c.last}()", c.node)
+    return lib.m.fresh(c.last, "host")
 
 
 @models(FUNCTIONS, "importlib.import_module builtins.__import__")
@@ -234,6 +258,12 @@ def thread(lib: Modules, c: Call) -> V:
     started = lib.m.threads[-1]
     started.running = False  # until it is started
     return started
+
+
+@models(FUNCTIONS, "threading.Event")
+def signal(lib: Modules, c: Call) -> V:
+    """What waits for it knows what the thread knew that has set it last."""
+    return lib.m.fresh("a signal", "signal")
 
 
 @models(FUNCTIONS, "concurrent.futures.ThreadPoolExecutor")

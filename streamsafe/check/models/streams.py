@@ -59,6 +59,9 @@ class Streams(Copies):
             if t.origin in ("sym", "elem"):
                 self.everything_host()
             return NONE
+        if name in ("launch_host_func", "add_callback") and args:
+            self.host_function(t, name, args, n)
+            return NONE
         if name == "is_capturing":
             return Const(self.capturing(t) is not None)
         if name == "query":
@@ -75,6 +78,9 @@ class Streams(Copies):
             m.current[lib][-1] = t
             return r
         if name == "begin_capture":
+            if t.origin == "null":  # it is refused (GP-01)
+                self.violation("SS405", n, "begin_capture()")
+                raise m.Raised
             self.begin_capture(None, r, n, "cupy", explicit=True, options=kwargs)
             return NONE
         if name == "end_capture":

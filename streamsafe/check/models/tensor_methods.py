@@ -162,6 +162,9 @@ def itself(lib: Modules, t: Tensor, c: Call) -> V:
 
 @models(TENSOR_METHODS, "__dlpack__")
 def dlpack(lib: Modules, t: Tensor, c: Call) -> V:
+    asked = c.kwargs.get("stream")
+    if isinstance(asked, Const) and asked.value == -1:
+        return lib.capsule(t)
     return lib.exchanged(t, c.node)
 
 
@@ -172,6 +175,8 @@ def record_stream(lib: Modules, t: Tensor, c: Call) -> V:
     if s is None:
         return NONE
     block = t.block
+    if block.lib == "cupy":
+        return NONE  # CI-13b: its pool knows nothing of that
     for b in (block, *block.likes):
         b.recorded.add(s)
     if block.given and block.alloc is None and s is lib.m.ambient["torch"]:
@@ -250,7 +255,7 @@ def to(lib: Modules, t: Tensor, c: Call) -> V:
     device = c.given("device", 0)
     if isinstance(device, Sym) and t.block.uid in lib.vn_of:
         lib.went_to.setdefault(lib.vn_of[t.block.uid], set()).add(lib.m.key(device))
-    if non_blocking and "dtype" not in where:
+    if non_blocking and "dtype" not in where and not isinstance(c.kwargs.get("non_blocking"), Sym):
         lib.advise(t, c.node, "to")
     if where <= {"dtype"}:
         return lib.of_type(lib.compute([t], c.node, "to", t.lib), c.given("dtype", 0))
@@ -338,7 +343,9 @@ def pin_memory(lib: Modules, t: Tensor, c: Call) -> V:
     if t.block.place == "pinned":
         return t
     lib.host(t, False, "pin_memory()", c.node)
-    return Tensor(Block("pinned", ""), None)
+    pinned = Tensor(Block("pinned", ""), None)
+    pinned.block.pinned_by = (lib.m.frame, lib.m.at)
+    return pinned
 
 
 @models(TENSOR_METHODS, "get")
@@ -351,11 +358,19 @@ def set_array(lib: Modules, t: Tensor, c: Call) -> V | None:
     if t.lib != "cupy":
         return None
     src = lib.tensors_in(c.args[0]) if c.args else []
+    if lib.refused_in_capture(c.node):
+        return NONE
     current = lib.m.current["cupy"]
     current.append(lib.stream(c.given("stream", 1), "cupy") or lib.cur("cupy"))
     lib.copy(t, c.args[0] if src else NONE, bool(src and src[0].block.place == "pinned"), c.node)
     current.pop()
     return NONE
+
+
+@models(TENSOR_METHODS, "cast")
+def cast(lib: Modules, t: Tensor, c: Call) -> V | None:
+    """A view of memory, in other units."""
+    return t if t.numpy else None
 
 
 @models(TENSOR_METHODS, "copy_")

@@ -91,6 +91,8 @@ class Tensors(Timing):
             out = Tensor(Block("pageable", ""), None, any(t.numpy for t in all_))
             if any("of_device" in t.block.notes for t in tensors):
                 out.block.notes.add("of_device")
+            if syms:
+                out.block.notes.add("beside unknown")
             return out
         told = lib == "cupy"  # a function of CuPy's takes no other arrays
         lib = lib or self.lib_of(values)

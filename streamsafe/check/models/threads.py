@@ -9,7 +9,7 @@ from typing import Any
 from streamsafe.apis import names as apis
 
 from ..coroutines import Coroutine
-from ..program import NOTHING
+from ..program import NOTHING, Timeline
 from ..source import Function
 from ..values import (
     NONE,
@@ -29,7 +29,7 @@ from ..values import (
     Work,
 )
 from .autograd import Autograd
-from .path import Args, Kwargs, Node
+from .path import Args, Known, Kwargs, Node
 from .state import HOSTS
 
 PUTS = frozenset(("put", "put_nowait"))
@@ -126,7 +126,12 @@ class Threads(Autograd):
             while not (producer.done or producer.running or (into is not None and into.items)):
                 producer.resume()
 
-    def in_thread(self, f: V, args: Args, kwargs: Kwargs, n: Node) -> Future:
+    def in_thread(self, f: V, args: Args, kwargs: Kwargs, n: Node, after: Known = NOTHING) -> Future:
+        """Run something in another thread.
+
+        Args:
+            after: what is done when it begins, beside what this thread knows.
+        """
         m = self.m
         saved, capture = dict(m.current), m.capture
         m.current, m.capture = {"torch": [m.ambient["torch"]], "cupy": [m.null]}, None
@@ -134,6 +139,7 @@ class Threads(Autograd):
         thread = Thread()
         views = len(self.views)
         m.in_thread.append(thread)
+        self.order.learn(self.order.host, after)
         try:
             if isinstance(f, Func):
                 value = m.call_function(f, list(args), dict(kwargs), n, force=True)
@@ -154,6 +160,12 @@ class Threads(Autograd):
         thread.running, thread.at, thread.knew = True, m.seq, after
         m.threads.append(thread)
         return Future(value, after, thread)
+
+    def host_function(self, t: Timeline, name: str, args: Args, n: Node) -> None:
+        """A stream calls a function of the host when all is done that it was given before (CS-23)."""
+        given = [Stream(t), NONE, *args[1:]] if name == "add_callback" else list(args[1:])
+        self.in_thread(args[0], given, {}, n, after=self.order.snapshot(t))
+        self.m.threads[-1].running = False
 
     def joined(self, v: V) -> None:
         """The host has waited for another thread: it knows what that one knew at its end."""

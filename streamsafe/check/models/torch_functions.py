@@ -243,7 +243,12 @@ def from_host(lib: Modules, c: Call) -> V:
         t = lib.made_by(c.last, c.node)
         lib.sync_quiet()
         return t
-    return src[0].viewed_by("torch") if src else Tensor(Block("pageable", ""), None)
+    if src:
+        return src[0].viewed_by("torch")
+    made = Tensor(Block("pageable", ""), None)
+    if c.last != "from_numpy" and not isinstance(c.first, (Seq, Const)):
+        made.block.notes.add("beside unknown")
+    return made
 
 
 @models(TORCH_FUNCTIONS, "load")
@@ -334,6 +339,13 @@ def view(lib: Modules, c: Call) -> V | None:
     if c.last not in apis.PIECE_METHODS:
         return t
     return Seq([t.of((("i", i),)) for i in range(2)], "tuple", True)
+
+
+@models(TORCH_FUNCTIONS, "to_dlpack")
+def to_dlpack(lib: Modules, c: Call) -> V | None:
+    """CI-03d: a capsule, by which no stream is exchanged."""
+    given = lib.tensors_in(c.first) if c.first is not None else []
+    return lib.capsule(given[0]) if given else None
 
 
 @models(TORCH_FUNCTIONS, apis.HANDSHAKES)

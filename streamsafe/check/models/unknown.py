@@ -111,6 +111,9 @@ class Unknown(Containers):
             for v in given:
                 if isinstance(v, Event):
                     self.m.may_be_recorded(v)  # by who is given it
+        for v in values:
+            if isinstance(v, Sym):
+                self.signals.pop(v.vn, None)  # who is given it may set it, too
         tensors = [t for v in values for t in self.tensors_in(v)]
         pointed = [self.pointers[v.vn] for v in values if isinstance(v, Sym) and v.vn in self.pointers]
         if m.captured and m.capture is None:

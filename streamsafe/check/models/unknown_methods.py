@@ -252,6 +252,10 @@ def graph(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
 def orders(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
     """Something is waited for: it may be everything."""
     name = c.name
+    if r.hint == "signal" and name in ("set", "clear", "is_set"):
+        if name == "set":
+            lib.signals[r.vn] = lib.order.known(lib.order.host)
+        return lib.m.fresh(name, "host")
     if name == "release" and not lib.m.in_thread:
         lib.signals[r.vn] = lib.order.known(lib.order.host)  # who acquires it next need not know more
     if name in ("query", "synchronize"):
@@ -260,7 +264,7 @@ def orders(lib: Modules, r: Sym, c: Call, callee: Sym | None) -> V | None:
         return None
     if name == "acquire" and not _of_a_lock(c):
         return None
-    if name == "acquire" and r.vn in lib.signals:
+    if (name == "acquire" or r.hint == "signal") and r.vn in lib.signals:
         lib.order.learn(lib.order.host, lib.signals[r.vn])
     elif lib.m.capture is None:
         lib.everything(c.node)
