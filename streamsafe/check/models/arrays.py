@@ -51,16 +51,16 @@ def cupy_function(lib: Modules, c: Call) -> V:
         got = cupy_array(lib, c) if last in FROM_HOST and c.args else None
         return got or lib.made_by(last, n, last not in ("empty", "empty_like"), "cupy")
     if last in ("from_dlpack", "fromDlpack") and c.args:
-        given = exported(lib, c.args[0], "__dlpack__", n) or c.args[0]
-        if isinstance(given, Tensor) and given.text == CAPSULE:
-            return as_array(given)
-        found = lib.tensors_in(given)
+        source = exported(lib, c.args[0], "__dlpack__", n) or c.args[0]
+        if isinstance(source, Tensor) and source.text == CAPSULE:
+            return as_array(source)
+        found = lib.tensors_in(source)
         producer = lib.cur(found[0].lib if found else "torch")
         if producer is not lib.cur("cupy"):
             lib.order.wait(lib.cur("cupy"), lib.order.snapshot(producer), m.site(n), producer)
         for known in lib.exchanges:
             lib.order.learn(lib.cur("cupy"), known)
-        return as_array(given)
+        return as_array(source)
     if last in apis.ARRAY_TYPES:
         return number(c) or m.fresh(last, "host")
     if last in apis.ARRAY_VIEW_FUNCTIONS and c.args and lib.tensorish(c.args[0]):
