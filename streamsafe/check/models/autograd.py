@@ -147,9 +147,9 @@ class Autograd(Streams):
             self.gradient_assigned(owner, v)
 
     def gradient_assigned(self, owner: V, v: V) -> None:
-        """What a pass has made becomes the gradient of a parameter: optimizers read it."""
+        """A tensor becomes the gradient of a parameter: optimizers read it."""
         given = self.tensors_in(v)
-        if given and any(a.kind == "backward" for a in given[0].block.accesses):
+        if given and given[0].block is not self.grads:
             self.assigned[self.m.key(owner)] = given[0]
 
     def parameter(self, p: Params, i: int) -> V:
