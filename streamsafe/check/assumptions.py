@@ -90,7 +90,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 OTHER: Final = Kind("unmodelled", "{operation} does what its name says")
 """Of a tag that has no row yet."""
 
-SHOWN_BY_DEFAULT: Final[frozenset[str]] = frozenset()
+SHOWN_BY_DEFAULT: Final[frozenset[str]] = frozenset({"consumer"})
 """The names of assumptions whose findings are shown by default: those measured to be right four times in five."""
 
 REUSE: Final = frozenset(("SS201", "SS202", "SS113"))
