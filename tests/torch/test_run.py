@@ -78,11 +78,14 @@ IN_A_THREAD = """
 import threading
 import torch
 side = torch.cuda.Stream()
-meeting = threading.Barrier(2)
+meeting, waited = threading.Barrier(2), threading.Event()
 def work(wait):
+    if not wait:
+        waited.wait()  # else the wait of the other thread may cover this work, too
     x = torch.zeros(4, device="cuda")
     if wait:
         side.wait_stream(torch.cuda.default_stream())
+        waited.set()
     with torch.cuda.stream(side):
         x.add_(1)
     x.record_stream(side)
