@@ -26,14 +26,35 @@ _FILES = 1 << 14
 """Names that are kept: a program may give each piece of code that it compiles a name of its own."""
 
 _below: set[CodeType] = set()
+_below_tests: set[tuple[CodeType, int]] = set()
+_PYTEST = ("pytest", "_pytest", "pluggy")
 
 
 def begin_program() -> None:
     """Frames that are on the stack now are below the program: no stack shows them (``streamsafe run``)."""
-    frame = sys._getframe(1)
+    _below.update(frame.f_code for frame in _callers(sys._getframe(1)))
+
+
+def begin_tests() -> None:
+    """Calls on the stack below pytest's outermost frame are below the tests: no stack shows them.
+
+    Such are the script that a shell starts as ``pytest`` and whatever runs it (``coverage run -m pytest``). A test that
+    runs pytest itself is above that frame.
+    """
+    below: list[tuple[CodeType, int]] = []
+    for frame in _callers(sys._getframe(1)):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in _PYTEST:
+            below.clear()
+        else:
+            below.append((frame.f_code, frame.f_lasti))
+    _below_tests.update(below)
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame and those that called it."""
     while frame is not None:
-        _below.add(frame.f_code)
-        frame = frame.f_back  # type: ignore[assignment]
+        yield frame
+        frame = frame.f_back
 
 
 def internal(code: CodeType) -> bool:
@@ -128,7 +149,9 @@ def frames(site: Site | None) -> tuple[Frame, ...]:
     """The frames of a site as text, innermost first, without the libraries' own and those below the program."""
     if not site:
         return ()
-    program = itertools.takewhile(lambda pair: pair[0] not in _below, pairs(site))
+    program = itertools.takewhile(
+        lambda pair: pair[0] not in _below and pair not in _below_tests, pairs(site)
+    )
     return tuple(
         Frame(
             code.co_filename,

@@ -324,8 +324,10 @@ def _open(item: pytest.Item) -> None:
     marker = item.get_closest_marker("streamsafe")
     if item.get_closest_marker("no_streamsafe") or not (item.config.stash[_on] or marker):
         return
+    from streamsafe.runtime import places
     from streamsafe.runtime.sanitize import sanitize
 
+    places.begin_tests()
     options: dict[str, Any] = {"mode": item.config.stash[_mode]}
     options["suppressions"] = item.config.stash[_suppressions]
     ignored: list[str] = list(item.config.getini("streamsafe_ignore"))

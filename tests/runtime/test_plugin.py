@@ -143,6 +143,39 @@ def test_the_whole_file(tmp_path: Path) -> None:
     assert "simulated CUDA runtime" in output
 
 
+RUNS_PYTEST = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import pytest
+def main(arguments): return pytest.main(["-p", "streamsafe.runtime.plugin", "-p", "no:cacheprovider", *arguments])
+if __name__ == "__main__": sys.exit(main(sys.argv[1:]))
+"""
+RACE = "import cupy as cp\n" + TESTS[TESTS.index("def race") : TESTS.index("def test_racy")]
+NESTED = """
+def test_outer():
+    import runs
+    assert runs.main(["-o", "streamsafe=collect", "test_inner.py"]) == 1
+    race()
+"""
+
+
+def test_stacks_end_at_the_test(tmp_path: Path) -> None:
+    """Neither what runs pytest is shown, nor is a test hidden that runs pytest itself."""
+    (tmp_path / "runs.py").write_text(RUNS_PYTEST, encoding="utf-8")
+    (tmp_path / "test_inner.py").write_text(RACE + "def test_inner(): race()\n", encoding="utf-8")
+    (tmp_path / "test_outer.py").write_text(RACE + NESTED, encoding="utf-8")
+    result = subprocess.run(
+        [sys.executable, "runs.py", "--streamsafe=simulate,collect", "-q", "test_outer.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    ends = set(re.findall(r"access: .* called at (\S+ in \w+)$", result.stdout, re.M))
+    assert ends == {"test_inner.py:15 in test_inner", "test_outer.py:19 in test_outer"}, result.stdout
+
+
 def test_under_xdist(tmp_path: Path) -> None:
     pytest.importorskip("xdist")
     status, output = run(tmp_path, "-p", "xdist.plugin", "-n", "2", "--streamsafe=simulate", "-rfE", "-q")

@@ -9,19 +9,33 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "pytest.md"
 
 
-def test_the_page_shows_what_pytest_prints(backend: Any, tmp_path: Path) -> None:
+SCRIPT = Path(sys.executable).with_name("pytest")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param([sys.executable, "-m", "pytest"], id="module"),
+        pytest.param(
+            [str(SCRIPT)],
+            id="script",
+            marks=pytest.mark.skipif(not SCRIPT.exists(), reason=f"there is no {SCRIPT}"),
+        ),
+    ],
+)
+def test_the_page_shows_what_pytest_prints(backend: Any, command: list[str], tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     program = text.split("```python\n", 1)[1].split("```", 1)[0]
     shown = text.split("```text\n", 1)[1].split("```", 1)[0]
     (tmp_path / "test_predict.py").write_text(program, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "--streamsafe=simulate", "test_predict.py"]
-    command += ["-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
     ran = subprocess.run(
-        command,
+        [*command, "--streamsafe=simulate", "test_predict.py", "-p", "no:cacheprovider"],
         cwd=tmp_path,
         env={**environment, "COLUMNS": "80"},
         capture_output=True,
