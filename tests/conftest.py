@@ -18,10 +18,13 @@ MINUTE = (
     "tests/cli/test_check.py",
     "tests/test_layout.py",
 )
-"""What plain ``pytest`` runs: a minute. ``pytest FOLDER`` runs a folder, ``pytest --all`` everything."""
+"""What plain ``pytest`` runs: a minute at the most. ``pytest FOLDER`` runs a folder, ``pytest --all`` everything."""
 
 SHARE = 10
 """Of tests marked exhaustive one in so many is run without ``--all``, always the same ones."""
+
+PROCESSES = 2
+"""In how many processes plain ``pytest`` runs its tests, where pytest-xdist is installed."""
 
 _minute = pytest.StashKey[bool]()
 
@@ -68,12 +71,47 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"exhaustive: of many like it; one in {SHARE} is run without --all")
     given = getattr(config, "workerinput", None)
     if given is None:
-        named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
-        config.stash[_minute] = not (config.option.all or named)
+        config.stash[_minute] = _is_short(config)
     else:
         config.stash[_minute] = given["minute"]
     if config.option.all:
         settings.load_profile("all")
+
+
+def _is_short(config: pytest.Config) -> bool:
+    """Whether neither ``--all`` nor a file, a folder or a test is named."""
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    return not (config.option.all or named)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Spreads the short run over two processes, before pytest-xdist reads how many are asked for."""
+    option = config.option
+    if getattr(option, "numprocesses", 0) is None and _is_short(config):
+        if not (option.usepdb or option.collectonly or hasattr(config, "workerinput")):
+            option.numprocesses = PROCESSES
+
+
+def _torch_code_is_built() -> bool:
+    from streamsafe.toolchain.compiler import BuildError, kept
+    from streamsafe.toolchain.torch import libraries, target
+    from streamsafe.toolchain.torch_installed import TorchUnavailable, installed
+
+    try:
+        torch = installed()
+        return all(kept(target(library, torch)) for library in libraries(torch))
+    except (BuildError, TorchUnavailable):
+        return False
+
+
+def _skip_what_builds(items: list[pytest.Item]) -> None:
+    """The short run does not wait minutes for a compiler."""
+    watched = [item for item in items if "backend" in getattr(item, "fixturenames", ())]
+    if watched and not _torch_code_is_built():
+        reason = "the native code for PyTorch is not built: `streamsafe build-torch` builds it in two minutes"
+        for item in watched:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -86,7 +124,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     if config.option.all:
         return "all tests: about a quarter of an hour on two cores (-n 2 --dist loadscope)"
     if config.stash[_minute]:
-        return "the short run, about a minute; `pytest FOLDER` runs a folder, `pytest --all` everything"
+        return "the short run, half a minute on two cores; `pytest FOLDER` runs a folder, `pytest --all` everything"
     return f"of tests marked exhaustive, one in {SHARE}; all of them with --all"
 
 
@@ -116,6 +154,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if is_run(item)]
         config.hook.pytest_deselected(items=left_out)
+
+    if config.stash[_minute]:
+        _skip_what_builds(items)
 
     def rank(item: pytest.Item) -> int:
         return next((rank for rank, name in enumerate(SLOW) if item.nodeid.startswith(name)), len(SLOW))
