@@ -249,11 +249,11 @@ class Checker(Engine):
         if self._threads:
             obey([edges.Edge(self._holder(target), self._holder(source))])
 
-    def forget_carrier(self, carrier: Hashable) -> None:
+    def forget_host(self, host: Hashable) -> None:
         """A thread that has ended, or a lock or item that is gone: it is not mentioned again."""
-        self._objects.pop(carrier, None)
-        if carrier is not None:
-            self._hosts.pop(carrier, None)
+        self._objects.pop(host, None)
+        if host is not None:
+            self._hosts.pop(host, None)
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 

@@ -144,9 +144,9 @@ class HostEdge(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetCarrier(Operation):
-    method = "forget_carrier"
-    carrier: Hashable
+class ForgetHost(Operation):
+    method = "forget_host"
+    host: Hashable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +285,7 @@ OPERATIONS: dict[str, type[Operation]] = {
         CompletedStream,
         CompletedEvent,
         HostEdge,
-        ForgetCarrier,
+        ForgetHost,
         HostAccess,
         Access,
         Allocate,
@@ -315,7 +315,7 @@ TAPE: dict[str, str] = {
     "synchronize_event": "event host site",
     "synchronize_device": "device host site",
     "host_edge": "source target",
-    "forget_carrier": "carrier",
+    "forget_host": "host",
     "access": "stream operation site host ...",
     "allocate": "space start size stream owner site fresh host",
     "free": "space start site",

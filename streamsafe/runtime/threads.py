@@ -39,7 +39,7 @@ def _received(key: int) -> None:
     _learn(key, local.queue)
 
 
-class _Carrier:
+class _Key:
     """What hands on to a thread what another knew: a key of the engine's, which is forgotten with this."""
 
     __slots__ = ("key",)
@@ -51,11 +51,11 @@ class _Carrier:
         _forget(self.key)
 
 
-def _forget(carrier: int) -> None:
+def _forget(key: int) -> None:
     """Safe in a finalizer."""
     monitor = current.monitor
     if monitor is not None and monitor.threads:
-        monitor.later(partial(monitor.checker.forget_carrier, carrier))
+        monitor.later(partial(monitor.checker.forget_host, key))
 
 
 class TracedLock:
@@ -65,12 +65,12 @@ class TracedLock:
     What a thread has released last and takes again tells it nothing: most locks are taken by one thread many times.
     """
 
-    __slots__ = ("__weakref__", "_carrier", "_key", "_last", "_lock")
+    __slots__ = ("__weakref__", "_kept", "_key", "_last", "_lock")
 
     def __init__(self, make: Callable[[], Any] = _real_lock) -> None:
         self._lock = make()
-        self._carrier = _Carrier()
-        self._key = self._carrier.key
+        self._kept = _Key()
+        self._key = self._kept.key
         self._last = 0  # the thread that has released it last
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -276,7 +276,7 @@ def install(patches: Patches) -> None:
 
     def start(original: Callable[[Any], None]) -> Callable[[Any], None]:
         def start(self: Any) -> None:
-            self._streamsafe = _Carrier(), _Carrier()
+            self._streamsafe = _Key(), _Key()
             _published(self._streamsafe[0].key)
             original(self)
 
@@ -308,7 +308,7 @@ def install(patches: Patches) -> None:
     def item_init(original: Callable[..., None]) -> Callable[..., None]:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             original(self, *args, **kwargs)
-            self._streamsafe = _Carrier()
+            self._streamsafe = _Key()
             _published(self._streamsafe.key)
 
         return __init__

@@ -16,7 +16,7 @@ from streamsafe.order.operations import (
     DestroyEvent,
     DestroyStream,
     Finish,
-    ForgetCarrier,
+    ForgetHost,
     Free,
     HostAccess,
     HostEdge,
@@ -204,7 +204,7 @@ class Writer:
             keys = (11, 12, 13, "lock", "item")
             yield HostEdge(source=self.random.choice(keys), target=self.random.choice(keys))
             if self.random.random() < 0.1:
-                yield ForgetCarrier(carrier="item")
+                yield ForgetHost(host="item")
         elif action == "capture" and self.captures:
             yield self.capture(host, site)
         elif action == "replay" and self.graphs:

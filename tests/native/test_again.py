@@ -103,15 +103,15 @@ def test_threads_that_end_are_forgotten(library: Library) -> None:
     for number in range(100, 3100):
         checker.host_edge(1, ("start", number))
         checker.host_edge(("start", number), number)
-        checker.forget_carrier(("start", number))
+        checker.forget_host(("start", number))
         checker.access("a", (), [X], "add_", host=number)
         checker.synchronize_stream("a", host=number)
         checker.host_edge(number, ("end", number))
-        checker.forget_carrier(number)
+        checker.forget_host(number)
         checker.host_edge(("end", number), 1)
-        checker.forget_carrier(("end", number))
+        checker.forget_host(("end", number))
     kept = checker.sizes()
-    assert kept["timelines"] < 600 and kept["carriers"] < 5 and kept["keys"] == 0
+    assert kept["timelines"] < 600 and kept["hosts_and_locks"] < 5 and kept["keys"] == 0
 
 
 def test_streams_that_are_destroyed_are_forgotten(library: Library) -> None:

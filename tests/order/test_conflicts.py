@@ -222,7 +222,7 @@ def test_threads_learn_by_edges(key: object) -> None:
     c.synchronize_stream("A", 1)
     c.host_edge(1, key)  # release, put, start
     c.host_edge(key, 2)  # acquire, get
-    c.forget_carrier(key)
+    c.forget_host(key)
     assert c.access("B", [X], [], operation="sum", host=2) == []
 
 

@@ -1,5 +1,5 @@
 // The core as C functions, for streamsafe/order/native/checker.py. Each takes the core's lock. A timeline is its id, the host 0;
-// events, threads and other carriers are keys of the caller's, above 1. A function that may find conflicts returns whether
+// events, threads and locks are keys of the caller's, above 1. A function that may find conflicts returns whether
 // it found none; `ss_reports` has them.
 #pragma once
 #include <cstring>
@@ -116,9 +116,9 @@ SS_API void ss_host_edge(void* c, uint64_t source, uint64_t target) {
   SS_BEGIN;
   core.host_edge(source, target);
 }
-SS_API void ss_forget_carrier(void* c, uint64_t carrier) {
+SS_API void ss_forget_host(void* c, uint64_t host) {
   SS_BEGIN;
-  core.forget_carrier(carrier);
+  core.forget_host(host);
 }
 // `how`: 0 access, 1 where it happens although it conflicts, 2 no effect at all
 SS_API int ss_access(void* c, uint32_t stream, const int64_t* data, int64_t n, uint32_t operation, uint32_t site, uint64_t host, int how) {
@@ -292,7 +292,7 @@ SS_API int64_t ss_size(void* c, int what) {
     case 2: return int64_t(core.operations());
     case 3: return int64_t(core.streams());
     case 4: return int64_t(core.timelines());
-    case 5: return int64_t(core.carriers());
+    case 5: return int64_t(core.hosts_and_locks());
     case 6: return int64_t(core.events());
     default: return int64_t(core.graphs());
   }

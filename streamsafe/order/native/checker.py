@@ -25,7 +25,7 @@ OURS = 1 << 31
 
 _ALL_BITS = (1 << 64) - 1
 
-_SIZES = {"cells": 0, "blocks": 1, "timelines": 4, "carriers": 5, "events": 6, "graphs": 7}
+_SIZES = {"cells": 0, "blocks": 1, "timelines": 4, "hosts_and_locks": 5, "events": 6, "graphs": 7}
 
 _ACCESS, _FORCED, _TRIAL = range(3)
 _MODES: dict[str, int] = {"global": 0, "thread_local": 1, "relaxed": 2}
@@ -278,9 +278,9 @@ class NativeChecker(Interface):
             source, target = self._thread(source), self._thread(target)
         self._library.host_edge(self._core, source, target)
 
-    def forget_carrier(self, carrier: Hashable) -> None:
-        self._call("forget_carrier", {"carrier": carrier})
-        self._thread.forget(carrier)
+    def forget_host(self, host: Hashable) -> None:
+        self._call("forget_host", {"host": host})
+        self._thread.forget(host)
 
     # -- accesses ----------------------------------------------------------------------------------------------------
 
@@ -532,7 +532,7 @@ class NativeChecker(Interface):
 _INTEGERS: dict[str, Callable[[NativeChecker, Any], int]] = {
     "stream": lambda self, key: 0 if key is None else self._line_ids[key],
     **dict.fromkeys(("event", "key"), lambda self, key: self._key(key)),
-    **dict.fromkeys(("host", "source", "target", "carrier"), lambda self, key: self._thread(key)),
+    **dict.fromkeys(("host", "source", "target"), lambda self, key: self._thread(key)),
     **dict.fromkeys(("space", "device"), lambda _, space: number(space)),
     "site": lambda self, site: self._site(site),
     "operation": lambda self, name: self._operation(name),

@@ -91,7 +91,7 @@ struct Graph {
 // What a tape holds: for each operation its number, how many integers follow, and these (streamsafe/order/native/tape.py reads it).
 enum class TapeEntry : int64_t {
   stream, destroy_stream, host_function, event, destroy_event, record, wait, synchronize_stream, synchronize_event,
-  synchronize_device, host_edge, forget_carrier, access, allocate, free, record_stream, release_block, capture_begin,
+  synchronize_device, host_edge, forget_host, access, allocate, free, record_stream, release_block, capture_begin,
   capture_end, replay, gradient,
 };
 
@@ -371,11 +371,11 @@ class Core {
     }
   }
 
-  void forget_carrier(Key carrier) {
-    say(TapeEntry::forget_carrier, carrier);
-    objects_.erase(carrier);
-    auto host = hosts_.find(carrier);
-    if (!carrier || host == hosts_.end()) return;
+  void forget_host(Key host_or_lock) {
+    say(TapeEntry::forget_host, host_or_lock);
+    objects_.erase(host_or_lock);
+    auto host = hosts_.find(host_or_lock);
+    if (!host_or_lock || host == hosts_.end()) return;
     lose(*host->second);
     hosts_.erase(host);
   }
@@ -783,7 +783,7 @@ class Core {
   size_t timelines() const {
     return size_t(std::count_if(lines_.begin(), lines_.end(), [](auto& line) { return bool(line); }));
   }
-  size_t carriers() const { return hosts_.size() + objects_.size(); }
+  size_t hosts_and_locks() const { return hosts_.size() + objects_.size(); }
   size_t events() const { return events_.size(); }
   size_t graphs() const { return graphs_.size(); }
   // visit(operation, site) for all that is remembered: what has these numbers may be reported. A report's numbers are not

@@ -19,7 +19,7 @@ _LONGS = ctypes.POINTER(_LONG)
 
 _COLUMNS: dict[str, Any] = {
     **dict.fromkeys(("stream", "site", "operation", "graph", "name"), _ID),
-    **dict.fromkeys(("key", "event", "host", "source", "target", "carrier", "start", "size"), _KEY),
+    **dict.fromkeys(("key", "event", "host", "source", "target", "start", "size"), _KEY),
     **dict.fromkeys(("device", "space", "kind", "owner", "mode"), _INT),
     **dict.fromkeys(("external", "implicit", "fresh", "private_pool", "force"), _INT),
 }

@@ -108,7 +108,7 @@ class Tape:
         """A field of an operation from its integer."""
         if column in ("stream", "function") or (column == "key" and name.endswith("stream")):
             return _line(value) if value else None
-        if column in ("host", "source", "target", "carrier"):
+        if column in ("host", "source", "target"):
             return _host(value)
         if column in ("external", "implicit", "fresh", "private_pool"):
             return bool(value)
