@@ -418,7 +418,6 @@ FUNCTIONS: dict[str, str] = {
     "weakref.proxy": "pass_through",
     "heapq.heappush": "push",
     "heapq.heappop": "take_any",
-    "what hostfunc gives": "host_function",
     "dataclasses.fields": "fields",
     "typing.cast": "cast",
     "tqdm.tqdm": "iterated",
@@ -557,6 +556,11 @@ NOT_IN_PLACE = named(torch.IN_PLACE_VIEWS, "torch.Tensor") | {
     "set_",
 }
 """Change how the values are seen, not the values."""
+
+HOST_FUNCTION = re.compile(r"_*(?:cuda)?_*(?:launch)?_*host_?func(?:tion)?", re.IGNORECASE)
+"""As CUDA calls a function of the host that a stream calls: who is called so is given one, and what is decorated so
+is given to the current stream where it is called."""
+
 
 STREAM_METHODS: dict[str, str] = {
     "wait_stream": "stream_wait_stream",

@@ -179,6 +179,8 @@ class Calls:
             return self.m.library.kernel(f, args, kwargs, n)
         if fn.generator:
             return Gen(f, args, kwargs)
+        if fn.decorators and self.m.library.decorated_for_streams(f, args, kwargs, n):
+            return NONE
         again = sum(1 for fr in self.m.frames if fr.function is fn)
         counted = any(isinstance(a, Const) and type(a.value) is int for a in args)  # down to a number
         deep = self.m.depth >= MAX_DEPTH or again >= (_MAX_RECURSION if counted else 2)

@@ -17,7 +17,7 @@ from streamsafe.check.wording import operation_name
 from streamsafe.order import clocks
 from streamsafe.order.clocks import Clock, Recorded, Snapshot
 from streamsafe.order.explain import Explainer
-from streamsafe.order.hazard import Conflict, Frame, quoted
+from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import Found, Record, Region, Use
 
 Site: TypeAlias = Any
@@ -171,6 +171,7 @@ class Access:
         notes: what has to be assumed for it, and other marks of the models.
         call: when it was, in the time of the run. sequence: in the order of operations; 0 where that is not known.
         library: whose operation it is.
+        given: of what a host function does: the stream that calls it, and where that was given it.
     """
 
     timeline: Timeline
@@ -184,6 +185,7 @@ class Access:
     call: int = 0
     library: str = "torch"
     sequence: int = 0
+    given: tuple[Timeline, Site] | None = None
 
 
 def order_code(second: Access) -> str:
@@ -349,6 +351,7 @@ class Program:
         waits: the waits that stand in the program.
         idle: the number of the last wait for a stream that had done nothing since the one before.
         copies: how many copies the host need not have waited for. made: how many streams were made.
+        given: while a host function is run: the stream that calls it, and where that was given it.
     """
 
     def __init__(
@@ -364,6 +367,7 @@ class Program:
         self.trail = Trail()
         self.waits: list[Waited] = []
         self._joined: dict[tuple[Timeline, Timeline], tuple[int, set[Timeline]]] = {}
+        self.given: tuple[Timeline, Site] | None = None
         self.idle = -1
         self.copies = self.made = 0
         self._sequence = 0
@@ -470,8 +474,7 @@ class Program:
             return
         self.waits.append(Waited(who, of, site, reach, self.now()))
         if of is not None:
-            subject = quoted(who.name)
-            self.trail.add(self.now(), "waits", f"{subject} waits for {quoted(of.name)}", site, who)
+            self.trail.add(self.now(), "waits", "{} waits for {}", site, who, (who, of))
             whom = of.name if reach.site is None else "an event"
             record = Recorded(of, reach.get(of), reach.sequence, reach.site, reach.idle_since)
             replaced = event.replaced if event is not None else ()
@@ -574,6 +577,8 @@ class Program:
         """An operation of a timeline touches a part of a block: each earlier access that conflicts is reported."""
         epoch = self.enqueue(timeline) if at is None else at
         access = Access(timeline, epoch, write, part, site, op, kind, notes, call, library, timeline.last)
+        if timeline is self.host:
+            access.given = self.given
         if kind in _COPIES:
             self.copies += 1
         known, host = timeline.clock, self.host.clock

@@ -126,6 +126,8 @@ class _Report:
             message = f"{quoted(target)} waits here, which does not cover {quoted(first.operation)}"
             notes.insert(0, Note(message, span_of(shown.wait)))
         host = None if shown.second.timeline.origin != "host" else second.reads_or_writes
+        if second.given is not None:
+            notes.append(Note(f"{quoted(target)} is given the host function here", second.given))
         gradient: Literal["result", "initial"] | None = None
         if shown.code in ("SS111", "SS112"):
             gradient = "result" if shown.code == "SS111" else "initial"
@@ -218,9 +220,10 @@ class _Report:
     def _access(self, use: Use) -> Access:
         return Access(
             operation_name(use.op),
-            timeline_name(use.timeline),
+            timeline_name(runs_on(use)),
             "writes" if use.write else "reads",
             span_of(use.site),
+            given=span_of(use.given[1]) if use.given is not None else None,
         )
 
     def _memory(self) -> Memory:
@@ -254,10 +257,13 @@ class _Report:
         self, kind: Literal["wait", "synchronize", "device", "record"], source: str, target: str
     ) -> Edge:
         """An edge in the words of the file of the second access."""
-        assert self.shown.second.site is not None  # else there is no conflict
-        imports: Mapping[str, str] = self.shown.second.site[0].imports
-        used = self.shown.second.timeline.lib
-        if self.shown.first is not None and self.shown.second.timeline.origin == "host":
+        last = self.shown.second
+        site = last.site if last.given is None else last.given[1]
+        assert site is not None  # else there is no conflict
+        imports: Mapping[str, str] = site[0].imports
+        waiting = runs_on(last)
+        used = waiting.lib
+        if self.shown.first is not None and waiting.origin == "host":
             used = self.shown.first.timeline.lib
         library: Literal["torch", "cupy"] = "cupy" if used == "cupy" else "torch"
         module = next((name for name, dotted in imports.items() if dotted == library), library)
@@ -339,7 +345,7 @@ class _Report:
     def _entering(self, use: Use, after: int = -1) -> list[Note]:
         """Where the stream of an access became the current one."""
         trail = self.shown.trail
-        step = trail.entered(use.timeline, use.call) if trail is not None else None
+        step = trail.entered(runs_on(use), use.call) if trail is not None else None
         return _notes_of([step]) if step is not None and step.at >= after else []
 
     def _between(self, begin: int, end: int, waiters: tuple[Timeline, ...]) -> list[Passed]:
@@ -359,14 +365,15 @@ class _Report:
         if not memory:
             return Note(what, span_of(use.site))
         does = "writes" if use.write else "reads"
-        return Note(f"{what} {does} {memory} on {quoted(timeline_name(use.timeline))}", span_of(use.site))
+        return Note(f"{what} {does} {memory} on {quoted(timeline_name(runs_on(use)))}", span_of(use.site))
 
 
 def _notes_of(steps: Iterable[Passed]) -> list[Note]:
     """Steps of a path, each place once."""
     found: dict[tuple[str, Span | None], Note] = {}
     for step in steps:
-        note = Note(step.text, span_of(step.site))
+        named = [quoted(timeline_name(stream)) for stream in step.streams]
+        note = Note(step.text.format(*named) if named else step.text, span_of(step.site))
         found.setdefault((note.message, note.span), note)
     return list(found.values())
 
@@ -388,6 +395,11 @@ def timeline_name(timeline: Timeline) -> str:
         return HOST
     name: str = timeline.name
     return "a stream" if not name or name.startswith("<") else name
+
+
+def runs_on(use: Use) -> Timeline:
+    """The stream of an access; of what a host function does, the stream that calls it."""
+    return use.timeline if use.given is None else use.given[0]
 
 
 def memory_name(block: Block) -> str:

@@ -19,7 +19,7 @@ class Passed:
     Attributes:
         at: the time of the run, as accesses have it.
         what: a stream becomes current, something waits, a function returns, a condition is taken the other way.
-        text: a sentence without its subject.
+        text: a sentence without its subject; `{}` stands for the names of `streams`, which a later line may give.
         site: the file and the node.
         stream: the stream that becomes current, or that waits; None for the host and where there is none.
     """
@@ -29,6 +29,7 @@ class Passed:
     text: str
     site: tuple[Any, ast.AST]
     stream: object = None
+    streams: tuple[Any, ...] = ()
 
 
 class Trail:
@@ -38,12 +39,18 @@ class Trail:
         self.steps: list[Passed] = []
 
     def add(
-        self, at: int, what: Happening, text: str, site: tuple[Any, ast.AST] | None, stream: object = None
+        self,
+        at: int,
+        what: Happening,
+        text: str,
+        site: tuple[Any, ast.AST] | None,
+        stream: object = None,
+        streams: tuple[Any, ...] = (),
     ) -> None:
         """Something has happened; without a place in a file it is nothing to show."""
         if site is None:
             return
-        self.steps.append(Passed(at, what, text, site, stream))
+        self.steps.append(Passed(at, what, text, site, stream, streams))
         if len(self.steps) > 2 * LONGEST:
             del self.steps[:LONGEST]
 

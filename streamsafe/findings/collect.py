@@ -69,6 +69,11 @@ class Finding:
         return self.access.span
 
     @property
+    def ordered_at(self) -> Span:
+        """Where an edge is missing: of what a host function does, where its stream is given it."""
+        return self.access.given or self.span
+
+    @property
     def places(self) -> list[Span]:
         """The accesses, and the waits, allocations and releases that explain it."""
         spans = [access.span for access in (self.access, self.other) if access is not None]

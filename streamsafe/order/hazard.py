@@ -65,6 +65,7 @@ class Access:
         span: where it is written (static); None at run time.
         stack: how it was reached, innermost frame first (run time); empty for the static side.
         module: the module of a model whose forward made it (``model.layers.3.mlp``), where one ran (run time).
+        given: of what a host function does: where its stream was given it (static).
     """
 
     operation: str
@@ -73,6 +74,7 @@ class Access:
     span: Span | None = None
     stack: tuple[Frame, ...] = ()
     module: str = field(default="", compare=False)
+    given: Span | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ def advised(finding: Finding, texts: Texts) -> Finding:
     """A finding whose help names only what exists where it stands, or says where else the line goes."""
     line, other = finding.hazard.help, finding.other
     edge = finding.hazard.missing.edge if finding.hazard.missing is not None else None
-    text = texts[finding.span.filename]
+    text, at = texts[finding.span.filename], finding.ordered_at
     if finding.hazard.code == "SS312":
         line = timing(text.text, finding.hazard.facts, finding.span) or line
         return replace(finding, hazard=replace(finding.hazard, help=line))
@@ -32,15 +32,15 @@ def advised(finding: Finding, texts: Texts) -> Finding:
         return replace(finding, hazard=replace(finding.hazard, help=line))
     edge = for_torch(text.text, edge)
     line = line_of(edge) if edge is not None else line
-    if edge is None or first is None or first.filename != finding.span.filename:
+    if edge is None or first is None or first.filename != at.filename:
         return replace(finding, hazard=replace(finding.hazard, help=line))
     if text.place(1)[0] is None and finding.hazard.code != "SS202":
-        taken = handed_out(text.text, edge, finding.span, first)
-        if taken is not None and insertion(text.text, edge, finding.span, first) is None:
+        taken = handed_out(text.text, edge, at, first)
+        if taken is not None and insertion(text.text, edge, at, first) is None:
             line = f"{taken.line}  # in {inside(text.text, taken.row)}, before line {taken.row}"
             return replace(finding, hazard=replace(finding.hazard, help=line))
-    line = visible(text.text, line, finding.span, first)
-    if event_of_another_device(text.text, edge, finding.span, first):
+    line = visible(text.text, line, at, first)
+    if event_of_another_device(text.text, edge, at, first):
         line += f"{', ' if '  # ' in line else '  # '}where the device of the first access is current"
     return (
         finding

@@ -87,7 +87,8 @@ def _edge(finding: Finding, text: Text) -> tuple[str, tuple[Edit, ...]] | None:
     edge = for_torch(text.text, missing.edge) if missing is not None else None
     if edge is None or (other is not None and other.span is None):
         return None
-    tree = Tree.around(text.text, finding.span)
+    place = finding.ordered_at
+    tree = Tree.around(text.text, place) if place.filename == finding.span.filename else None
     if tree is None:
         return None
     mod = Codemod()
@@ -100,9 +101,9 @@ def _edge(finding: Finding, text: Text) -> tuple[str, tuple[Edit, ...]] | None:
         mod.after(at, code)
         return code, tree.edits(mod)
     first = other.span if other is not None else None
-    found = insertion(text.text, edge, finding.span, first)
+    found = insertion(text.text, edge, place, first)
     if found is None and first is not None:
-        found = handed_out(text.text, edge, finding.span, first)
+        found = handed_out(text.text, edge, place, first)
         tree = Tree.around(text.text, first) or tree
     at = tree.line_at(found.row) if found is not None else None
     if found is None or at is None:

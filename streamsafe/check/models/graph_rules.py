@@ -88,8 +88,12 @@ class GraphRules:
     def end_capture(self, node: Node) -> None:
         raise NotImplementedError
 
-    def host_function(self, t: Timeline, name: str, args: Args, n: Node) -> None:
+    def host_function(self, t: Timeline, f: V, args: Args, kwargs: Kwargs, n: Node) -> None:
         """A stream is given a function of the host to call."""
+        raise NotImplementedError
+
+    def gives_host_function(self, name: str, args: Args, kwargs: Kwargs, n: Node) -> bool:
+        """Whether a call that is not followed gives a stream a function of the host to call: then it is called."""
         raise NotImplementedError
 
     def graph_of(self, v: V | None) -> Graph:

@@ -6,7 +6,6 @@ import ast
 from typing import Any
 
 from streamsafe.apis import names as apis
-from streamsafe.order.hazard import quoted
 
 from ..program import Timeline
 from ..source import dotted
@@ -404,7 +403,7 @@ class Library(Captures):
     # ------------------------------------------------------------------ contexts
     def enters(self, t: Timeline, node: Node) -> None:
         """A stream becomes the current one: the path that a finding prints tells it."""
-        self.m.trail.add(self.m.seq, "enters", f"enters {quoted(t.name)}", self.m.site(node), t)
+        self.m.trail.add(self.m.seq, "enters", "enters {}", self.m.site(node), t, (t,))
 
     def enter(self, ctx: V, node: Node) -> Any:
         """Enter a context; give what `leave` needs."""

@@ -6,14 +6,11 @@ from streamsafe.apis.effects import BEGINS, CURRENT, DEVICE, ENDS, EVENT, HOST, 
 from streamsafe.apis.effects import Call as Row
 
 from ..program import Timeline
-from ..values import NONE, Bound, Const, Event, Stream, Sym, Tensor, V
+from ..values import NONE, Const, Event, Stream, Sym, Tensor, V
 from .calls import Call
 from .modules import Modules
-from .state import HOSTS
+from .state import HOSTS, handled
 from .stream_functions import new_event, new_stream
-
-HANDLES = frozenset("ptr cuda_stream cuda_event".split())
-"""Attributes that are the handle of a stream or an event."""
 
 
 def by_row(lib: Modules, row: Row, c: Call, receiver: Tensor | None = None) -> V | None:
@@ -96,11 +93,6 @@ def pointed(lib: Modules, v: V | None) -> list[Tensor]:
     if isinstance(v, Sym) and v.vn in lib.pointers:
         return [lib.pointers[v.vn]]
     return lib.tensors_in(v) if v is not None else []
-
-
-def handled(v: V | None) -> V | None:
-    """The stream or event that a value is, or whose handle it is."""
-    return v.receiver if isinstance(v, Bound) and v.name in HANDLES else v
 
 
 def _timeline(lib: Modules, name: str, given: dict[str, V]) -> Timeline | None:

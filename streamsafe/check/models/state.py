@@ -28,6 +28,8 @@ from .path import Args, Known, Kwargs, Node, Path, Site
 
 HOSTS = ("pinned", "pageable", "host")
 """Places of memory that the host touches."""
+HANDLES = frozenset("ptr cuda_stream cuda_event".split())
+"""Attributes that are the handle of a stream or an event."""
 ASSUMPTIONS = frozenset(
     "unmodelled model helper body consumer element place loaded pinned caller target copied kernel".split()
 )
@@ -72,6 +74,11 @@ class Made(NamedTuple):
             call=self.call,
             sequence=self.sequence,
         )
+
+
+def handled(v: V | None) -> V | None:
+    """The stream or event that a value is, or whose handle it is."""
+    return v.receiver if isinstance(v, Bound) and v.name in HANDLES else v
 
 
 class State(GraphRules):

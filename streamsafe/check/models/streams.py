@@ -60,7 +60,8 @@ class Streams(Copies):
                 self.everything_host()
             return NONE
         if name in ("launch_host_func", "add_callback") and args:
-            self.host_function(t, name, args, n)
+            given = [Stream(t), NONE, *args[1:]] if name == "add_callback" else list(args[1:])
+            self.host_function(t, args[0], given, {}, n)
             return NONE
         if name == "is_capturing":
             return Const(self.capturing(t) is not None)

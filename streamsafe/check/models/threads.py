@@ -9,7 +9,7 @@ from typing import Any
 from streamsafe.apis import names as apis
 
 from ..coroutines import Coroutine
-from ..program import NOTHING, Timeline
+from ..program import NOTHING, Timeline, all_of
 from ..source import Function
 from ..values import (
     NONE,
@@ -30,7 +30,7 @@ from ..values import (
 )
 from .autograd import Autograd
 from .path import Args, Known, Kwargs, Node
-from .state import HOSTS
+from .state import HOSTS, handled
 
 PUTS = frozenset(("put", "put_nowait"))
 
@@ -161,11 +161,42 @@ class Threads(Autograd):
         m.threads.append(thread)
         return Future(value, after, thread)
 
-    def host_function(self, t: Timeline, name: str, args: Args, n: Node) -> None:
+    def host_function(self, t: Timeline, f: V, args: Args, kwargs: Kwargs, n: Node) -> None:
         """A stream calls a function of the host when all is done that it was given before (CS-23)."""
-        given = [Stream(t), NONE, *args[1:]] if name == "add_callback" else list(args[1:])
-        self.in_thread(args[0], given, {}, n, after=self.order.snapshot(t))
+        around, self.order.given = self.order.given, (t, self.m.site(n))
+        try:
+            self.in_thread(f, args, kwargs, n, after=self.order.snapshot(t))
+        finally:
+            self.order.given = around
         self.m.threads[-1].running = False
+
+    def decorated_for_streams(self, f: Func, args: Args, kwargs: Kwargs, n: Node) -> bool:
+        """A call of a function gives it to the current stream where its decorator is named so."""
+        named = (d.rpartition(".")[2] for d in f.function.decorators)
+        if self.order.given is not None or not any(map(apis.HOST_FUNCTION.fullmatch, named)):
+            return False
+        self.host_function(self.cur(), f, args, kwargs, n)
+        return True
+
+    def gives_host_function(self, name: str, args: Args, kwargs: Kwargs, n: Node) -> bool:
+        """A call that is named so gives a function to the stream whose handle stands before it, or to the current one.
+
+        Of a handle that nobody knows the function comes after all that was done.
+        """
+        if not apis.HOST_FUNCTION.fullmatch(name):
+            return False
+        at = next((i for i, v in enumerate(args) if isinstance(handled(v), (Func, Partial, Bound))), None)
+        if at is None:
+            return False
+        stream = handled(args[0]) if at else None
+        if isinstance(stream, Sym):
+            done = all_of([self.order.snapshot(t) for t in self.order.ticks if t is not self.order.host])
+            self.in_thread(args[at], args[at + 1 :], kwargs, n, after=done)
+            self.m.threads[-1].running = False
+        else:
+            t = stream.timeline if isinstance(stream, Stream) else self.cur()
+            self.host_function(t, args[at], args[at + 1 :], kwargs, n)
+        return True
 
     def joined(self, v: V) -> None:
         """The host has waited for another thread: it knows what that one knew at its end."""
