@@ -25,8 +25,13 @@ for batch in batches:
     outputs.append(static_output.clone())
 ```
 
+A run tells of two names of one output that were given between different replays, where the function still reads the
+older one beside the newer, and of a list that gets the output of each replay.
+
 ## Known problems
-An output that a function returns and its caller keeps is not followed.
+`check` does not follow an output that a function returns and its caller keeps. A run does not see outputs that are kept
+in other containers, nor an output that is kept under one name and read after the next replay: a program that gives the
+present output a new name looks the same. CuPy's graphs: `check` alone.
 
 ## Fix safety
 Unsafe: `--fix --unsafe-fixes` keeps a `clone()` (CuPy: `copy()`). The copy takes time and memory.
@@ -47,7 +52,6 @@ class StaleReplayOutput(Rule):
     name = "stale-replay-output"
     fix = "unsafe"
     rank = 0
-    sides = ("check",)
     bad = """\
 import torch
 

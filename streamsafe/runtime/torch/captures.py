@@ -17,7 +17,9 @@ from streamsafe.runtime import places as sites
 from streamsafe.runtime.marks import FOUND, written
 from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
+from streamsafe.runtime.torch.hooks.host_access import span
 from streamsafe.runtime.torch.hooks.streams import event_of, handle_of
+from streamsafe.runtime.torch.kept import Kept, Output
 from streamsafe.runtime.torch.objects import Base
 
 BEGINNINGS = {
@@ -30,11 +32,13 @@ BEGINNINGS = {
 
 
 class Capture(NamedTuple):
-    """A capture in progress: the stream that it began on, and the thread that began it."""
+    """A capture in progress: the stream that it began on, the thread that began it, and whether somebody else sees to
+    the launches of its graph."""
 
     stream: Hashable
     mode: CaptureMode
     thread: int
+    managed: bool = False
 
 
 class _Waiting(threading.local):
@@ -73,6 +77,7 @@ class Captures(Base):
             WeakKeyDictionary()
         )
         self._capturing: dict[Hashable, Capture] = {}
+        self._kept: WeakKeyDictionary[Hashable, Kept] = WeakKeyDictionary()
         self._generators: WeakKeyDictionary[Hashable, list[int]] = WeakKeyDictionary()
         self._collection = _Collection()
         self._waiting = _Waiting()
@@ -81,6 +86,7 @@ class Captures(Base):
     def _forget_program(self) -> None:
         super()._forget_program()
         self._graphs.clear()
+        self._kept.clear()
         self._capturing.clear()
         self._collection.hold(False)
 
@@ -267,6 +273,8 @@ class Captures(Base):
         if self._monitor is not None and self._capturing:
             with self._monitor.lock:
                 self._monitor.checker.manage_graph()
+            graph, capture = next(reversed(self._capturing.items()))
+            self._capturing[graph] = capture._replace(managed=True)
 
     def capture_ends(
         self,
@@ -284,6 +292,7 @@ class Captures(Base):
             return
         with monitor.lock:
             ended = monitor.checker.capture_end(capture.stream, host=monitor.thread, site=sites.capture(2))
+        ended.managed = capture.managed
         if failed:
             monitor.checker.drop_graph(ended)
         else:
@@ -322,7 +331,37 @@ class Captures(Base):
                 "graph", "a graph that was captured before the session was launched: its accesses are unknown"
             )
             return
-        monitor.replay(known, self._key(device, stream))
+        key = self._key(device, stream)
+        if not known.managed:
+            kept = self._kept.get(graph)
+            if kept is None:
+                kept = self._kept[graph] = Kept(partial(self._output, known.key))
+            for conflict in kept.launch(sys._getframe(1)) if kept.looks(self.place()) else ():
+                monitor.found(conflict)
+        monitor.replay(known, key)
+
+    def place(self) -> int:
+        """A number for the lines on the calling thread's stack."""
+        raise NotImplementedError
+
+    def graph_of(self, address: int) -> int:
+        """The number of the graph in whose capture the memory at an address was allocated; 0: of none."""
+        raise NotImplementedError
+
+    def _output(self, graph: int, value: object) -> Output | None:
+        """What a graph has made, of an object; None: it is nothing of it."""
+        torch = sys.modules["torch"]
+        if not issubclass(type(value), torch.Tensor):
+            return None
+        tensor: Any = value
+        with torch._C.DisableTorchFunctionSubclass():
+            if not tensor.is_cuda or tensor.layout is not torch.strided:
+                return None
+            try:
+                start, size = span(tensor)
+            except RuntimeError:  # a tensor without memory of its own
+                return None
+        return Output(start, start + size, tensor) if size and self.graph_of(start) == graph else None
 
     def graph_reset(self, graph: Hashable) -> None:
         self._replace(graph, None)
@@ -333,6 +372,7 @@ class Captures(Base):
         if dropping is not None:
             dropping()
         self._graphs.pop(graph, None)
+        self._kept.pop(graph, None)
         if ended is None or self._monitor is None:
             return
         self._graphs[graph] = ended

@@ -223,6 +223,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     const Block* block = shared_state().core.block_at(device, address);
     return block && block->start == address && !block->ended && block->owner == Owner::torch;
   });
+  module.def("graph_of", [](Addr address) {  // in whose capture the memory was allocated
+    Lock guard(shared_state().core.mutex);
+    const Block* block = shared_state().core.device_block(address);
+    return block ? block->graph : 0;
+  });
   module.def("block_of", [](Addr address) -> py::object {
     std::tuple<int, Addr, Addr> found;
     {

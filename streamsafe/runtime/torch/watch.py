@@ -305,6 +305,12 @@ class Watch(Captures):
         found: tuple[int, int, int] | None = self._extension.block_of(address)
         return found
 
+    def place(self) -> int:
+        return int(self._extension.site_now())
+
+    def graph_of(self, address: int) -> int:
+        return int(self._extension.graph_of(address))
+
     def host_access(self, operation: str, uses: Sequence[HookUse]) -> None:
         self._extension.host_access(operation, [_raw(use) for use in uses])
 
