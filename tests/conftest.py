@@ -7,20 +7,36 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-MINUTE = (
+SHORT = (
     "tests/order",
     "tests/rules",
     "tests/apis",
+    "tests/native/test_core.py",
     "tests/check/test_cache.py",
     "tests/check/test_graphs_in_small_programs.py",
     "tests/check/test_python_in_small_programs.py",
     "tests/check/test_waits_in_small_programs.py",
     "tests/check/test_idioms.py",
     "tests/check/test_projects.py",
+    "tests/cli/test_baseline.py",
     "tests/cli/test_check.py",
+    "tests/cli/test_formats.py",
+    "tests/cli/test_suppress.py",
+    "tests/runtime/test_commands.py::test_report_trace_verify_and_timeline",
+    "tests/runtime/test_monitor.py",
+    "tests/runtime/test_session.py",
+    "tests/runtime/test_traces.py::test_lanes_and_edges",
+    "tests/runtime/test_traces.py::test_the_page",
+    "tests/runtime/test_traces.py::test_the_timeline",
+    "tests/server/test_server.py::test_a_session",
+    "tests/simulate/test_capture.py",
+    "tests/simulate/test_libraries.py",
+    "tests/simulate/test_memory.py",
+    "tests/simulate/test_streams.py",
+    "tests/simulate/test_values.py",
     "tests/test_layout.py",
 )
-"""What plain ``pytest`` runs: a minute at the most. ``pytest FOLDER`` runs a folder, ``pytest --all`` everything."""
+"""Folders, files and tests that plain ``pytest`` runs: a minute at the most."""
 
 SHARE = 10
 """Of tests marked exhaustive one in so many is run without ``--all``, always the same ones."""
@@ -28,7 +44,7 @@ SHARE = 10
 PROCESSES = 2
 """In how many processes plain ``pytest`` runs its tests, where pytest-xdist is installed."""
 
-_minute = pytest.StashKey[bool]()
+_short = pytest.StashKey[bool]()
 
 SLOW = (
     "tests/check/test_fixtures.py",
@@ -73,9 +89,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"exhaustive: of many like it; one in {SHARE} is run without --all")
     given = getattr(config, "workerinput", None)
     if given is None:
-        config.stash[_minute] = _is_short(config)
+        config.stash[_short] = _is_short(config)
     else:
-        config.stash[_minute] = given["minute"]
+        config.stash[_short] = given["short"]
     if config.option.all:
         settings.load_profile("all")
 
@@ -109,7 +125,7 @@ def _torch_code_is_built() -> bool:
 
 def _skip_what_builds(items: list[pytest.Item]) -> None:
     """The short run does not wait minutes for a compiler."""
-    watched = [item for item in items if "backend" in getattr(item, "fixturenames", ())]
+    watched = [item for item in items if "torch" in getattr(item, "fixturenames", ())]
     if watched and not _torch_code_is_built():
         reason = "the native code for PyTorch is not built: `streamsafe build-torch` builds it in two minutes"
         for item in watched:
@@ -119,26 +135,25 @@ def _skip_what_builds(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """A worker of pytest-xdist is told what the process that starts it was asked for."""
-    node.workerinput["minute"] = node.config.stash[_minute]
+    node.workerinput["short"] = node.config.stash[_short]
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     if config.option.all:
         return "all tests: about a quarter of an hour on two cores (-n 2 --dist loadscope)"
-    if config.stash[_minute]:
+    if config.stash[_short]:
         return "the short run, half a minute on two cores; `pytest FOLDER` runs a folder, `pytest --all` everything"
     return f"of tests marked exhaustive, one in {SHARE}; all of them with --all"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Plain ``pytest`` collects what it runs: to import all tests takes longer than a minute."""
-    if not config.stash[_minute] or not collection_path.is_relative_to(config.rootpath / "tests"):
+    if not config.stash[_short] or not collection_path.is_relative_to(config.rootpath / "tests"):
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
-    on_the_way = any(each.startswith(f"{name}/") for each in MINUTE)
-    if name == "tests" or on_the_way or any(name == each or name.startswith(f"{each}/") for each in MINUTE):
-        return None
-    return True
+    paths = {each.partition("::")[0] for each in SHORT}
+    leads_to = name == "tests" or any(each.startswith(f"{name}/") for each in paths)
+    return None if leads_to or any(f"{name}/".startswith(f"{each}/") for each in paths) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -146,6 +161,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named = tuple(argument for argument in config.args if "::" in argument)
 
     def is_run(item: pytest.Item) -> bool:
+        if config.stash[_short] and not item.nodeid.startswith(SHORT):
+            return False
         if config.option.all or item.get_closest_marker("exhaustive") is None:
             return True
         return zlib.crc32(item.nodeid.encode()) % SHARE == 0 or (
@@ -157,7 +174,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if is_run(item)]
         config.hook.pytest_deselected(items=left_out)
 
-    if config.stash[_minute]:
+    if config.stash[_short]:
         _skip_what_builds(items)
 
     def rank(item: pytest.Item) -> int:

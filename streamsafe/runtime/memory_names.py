@@ -21,7 +21,7 @@ SCOPES = 6
 ELEMENTS = 256
 """Elements of one container, and attributes of one object, that are looked at."""
 OBJECTS = 20_000
-"""Objects that are looked at for one name."""
+"""Objects that are looked at in one scope for a name."""
 NEAR, STEPS = 2, 4
 """Attributes and elements of a name at most, without those inside one of a library's own objects; first the near ones
 of all functions."""
@@ -69,28 +69,33 @@ def _name(scopes: list[Variables], name: str, start: int, stop: int) -> str:
         if not meant or _holds(meant[0], start, stop):
             return name
     for steps in (NEAR, STEPS):
+        seen: dict[int, int] = {}
         for scope in scopes:
-            found = _in_scope(scope, start, stop, steps)
+            found = _in_scope(scope, start, stop, steps, seen)
             if found:
                 return found
     return name
 
 
-def _in_scope(scope: Variables, start: int, stop: int, most: int) -> str:
-    """The shortest path to what holds the bytes, the smallest of those as short."""
+def _in_scope(scope: Variables, start: int, stop: int, most: int, seen: dict[int, int]) -> str:
+    """The shortest path to what holds the bytes, the smallest of those as short.
+
+    Args:
+        seen: the objects that the scopes before this one lead to, and in how many steps; this one's are added.
+    """
     named = ((0, name, value) for name, value in scope.items() if name.isidentifier())
     queue: deque[tuple[int, str, object]] = deque(named)
-    seen: set[int] = set()
     found: list[tuple[int, str]] = []
     depth = 0
-    while queue and len(seen) < OBJECTS:
+    limit = len(seen) + OBJECTS
+    while queue and len(seen) < limit:
         steps, path, value = queue.popleft()
         if found and steps > depth:
             break
         depth = steps
-        if id(value) in seen:
+        if seen.get(id(value), most + 1) <= steps:
             continue
-        seen.add(id(value))
+        seen[id(value)] = steps
         size = _holds(value, start, stop)
         if size:
             found.append((size, path))
