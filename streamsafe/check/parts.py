@@ -1,10 +1,14 @@
-"""Whether two parts of one block have bytes in common, where indices and bounds may be unknown numbers.
+"""Whether two parts of one block overlap, where indices and bounds may be unknown numbers.
 
-A part is None (all of it) or a tuple of steps, the outermost first: ``("i", index)`` and ``("s", low, high)``, or
-``("f", low, high, step)`` for elements in the order of memory, or ``("u", ...)`` for a part that is not known; a slice
-may have a third number, its step. A number
-is an int, a linear term ``("lin", ((unknown, factor), ...), constant)``, or any other hashable that stands for one
-unknown; unknown bounds are sizes, which are positive.
+A part is None (the whole block) or a tuple of steps, one a dimension, the outermost first:
+
+* ``("i", index)``: one index;
+* ``("s", low, high)`` or ``("s", low, high, step)``: a slice;
+* ``("f", low, high, step)``: elements in the order of memory;
+* ``("u", ...)``: a part that is not known.
+
+A number is an int, a linear term ``("lin", ((unknown, factor), ...), constant)``, or any other hashable, which stands
+for one unknown. Unknown bounds are sizes: they are positive.
 """
 
 from __future__ import annotations
@@ -18,23 +22,23 @@ ENDLESS = 1 << 60
 
 
 def overlap(a: Part, b: Part) -> Answer:
-    """Whether two parts of a block have bytes in common."""
+    """Whether two parts of a block overlap."""
     if a is None or b is None or a == b:
         return "yes"
-    found: Answer = "yes"  # where one is a part of the other
-    for x, y in zip(a, b):  # noqa: B905 - the longer one is a part of a part
+    found: Answer = "yes"
+    for x, y in zip(a, b):  # noqa: B905 - the longer one only narrows the part further
         answer = _steps(x, y)
         if answer == "no":
             return "no"
         if answer == "unknown":
             found = "unknown"
             if x[0] != y[0]:
-                break  # what follows is of other dimensions
+                break  # the steps after it are of different dimensions
     return found
 
 
 def _sign(a: Hashable, b: Hashable) -> int | None:
-    """The sign of a - b, where unknown numbers are sizes: positive."""
+    """The sign of a - b; unknown numbers are positive, as sizes are. None: it is not known."""
     p, q = _linear(a), _linear(b)
     if p is None or q is None:
         return None
@@ -50,7 +54,7 @@ def _sign(a: Hashable, b: Hashable) -> int | None:
 
 
 def _linear(number: Any) -> tuple[dict[Hashable, int], int] | None:
-    """A number as factors of unknowns and a constant."""
+    """A number as a linear term: the factor of each unknown, and a constant."""
     if isinstance(number, int):
         return {}, number
     if isinstance(number, tuple) and number and number[0] == "lin":
@@ -61,8 +65,8 @@ def _linear(number: Any) -> tuple[dict[Hashable, int], int] | None:
 
 
 def _meet(a: Hashable, b: Hashable, c: Hashable, d: Hashable) -> Answer:
-    """Whether the slices a:b and c:d have something in common."""
-    first = 1 if b is None else _sign(b, c or 0)  # one ends after the other begins
+    """Whether the slices a:b and c:d overlap."""
+    first = 1 if b is None else _sign(b, c or 0)  # the first ends after the second begins
     second = 1 if d is None else _sign(d, a or 0)
     if (first is not None and first <= 0) or (second is not None and second <= 0):
         return "no"
@@ -85,7 +89,7 @@ def _steps(x: Any, y: Any) -> Answer:
 
 
 def _elements(x: Any, y: Any) -> Answer:
-    """Elements in the order of memory: from, to and every how many."""
+    """Whether two ranges of elements overlap. Each is: first, end, and distance between elements."""
     (_, a, b, step), (_, c, d, other) = x, y
     if max(a, c) >= min(b, d):
         return "no"
@@ -95,7 +99,7 @@ def _elements(x: Any, y: Any) -> Answer:
 
 
 def _indices(a: Hashable, b: Hashable) -> Answer:
-    """Whether two indices are one: a number from the end may be that of any other number."""
+    """Whether two indices name one element. One that counts from the end may name any."""
     if isinstance(a, int) and isinstance(b, int):
         return "no" if (a >= 0) == (b >= 0) else "unknown"
     p, q = _linear(a), _linear(b)
@@ -108,11 +112,11 @@ def _slices(x: Any, y: Any) -> Answer:
     (a, b), (c, d) = x[1:3], y[1:3]
     if x[3:] == y[3:] != () and isinstance(a, int | None) and isinstance(c, int | None):
         if ((a or 0) - (c or 0)) % x[3]:
-            return "no"  # in turn
+            return "no"  # equal steps that start at different remainders
     if a in (None, 0) and c in (None, 0):
-        return "yes"  # two prefixes
+        return "yes"  # both from the start
     if b == d and isinstance(a, int | None) and isinstance(c, int | None):
-        return "yes"  # to the same end
+        return "yes"  # both to the same end
     if (None not in (b, c) and b == c) or (None not in (d, a) and d == a):
         return "no"
     if a in (None, 0, 1) and c in (None, 0, 1) and not isinstance(b, int) and not isinstance(d, int):
@@ -128,7 +132,7 @@ def _slices(x: Any, y: Any) -> Answer:
 
 
 def _from_the_end(bound: Any) -> bool:
-    """Whether a bound may be negative, and counts from the end."""
+    """Whether a bound may be negative: then it counts from the end."""
     if isinstance(bound, int):
         return bound < 0
     return isinstance(bound, tuple) and bound[0] == "lin" and any(n < 0 for _, n in bound[1])

@@ -45,7 +45,7 @@ class Statements:
         self.m = state
 
     def table(self) -> dict[type[ast.AST], Callable[[Any], None]]:
-        """What runs each kind of statement."""
+        """The method that runs each kind of statement."""
         return {
             ast.Expr: self.run_expr,
             ast.Assign: self.run_assign,
@@ -143,7 +143,7 @@ class Statements:
         self.m.body(s.body if taken else s.orelse)
 
     def _tells_whether_to_wait(self, s: ast.If) -> bool:
-        """Whether a condition decides about a name by which another one asks whether something is waited for."""
+        """Whether a branch assigns a name that a later condition tests before a wait."""
         f = self.m.frame.function
         return bool(
             f is not None
@@ -185,7 +185,7 @@ class Statements:
                 try:
                     inner()
                 except (Returned, Broke, Continued) as how:
-                    left.append(how)  # the rest of the generator comes before that
+                    left.append(how)  # the rest of the generator runs first
 
             self.m.run_generator(ctx, at_yield, s)
             if left:
@@ -271,10 +271,10 @@ class Statements:
         if isinstance(s.test, ast.Compare) and self.m.measured:
             self._asserted(s.test)
         if not holds:
-            raise Raised  # what the path has supposed is excluded
+            raise Raised  # the assertion excludes what this path assumes
 
     def _asserted(self, test: ast.Compare) -> None:
-        """What was measured last is claimed to be less than something."""
+        """Report the times that an assertion compares with something."""
         parts = set(ast.walk(test))
         for h in self.m.measured.values():
             if h.second.site[1] in parts and h not in self.m.hazards:
@@ -339,13 +339,13 @@ class Statements:
                 self.m.library.drop_gradients(s)
                 return
             if self.m.conds.get(("truth", self.m.key(owner))) is False:
-                raise Raised  # None takes no attributes, nor does another false value
+                raise Raised  # None and other false values take no attributes
             old = self.m.fields.get((owner.vn, t.attr))
             self.m.fields[(owner.vn, t.attr)] = v
             if t.attr == "grad":
                 self.m.library.gradient_assigned(owner, v)
             if isinstance(v, Event):
-                self.m.may_be_recorded(v)  # by whose it is now
+                self.m.may_be_recorded(v)  # by the methods of its new owner
             if old is not None and old is not v:
                 self.m.maybe_released(old, s)
         elif isinstance(owner, Tensor) and t.attr == "data":
@@ -354,7 +354,7 @@ class Statements:
             self.m.library.set_grad(owner, v, s)
 
     def _outer(self, f: Frame, name: str) -> Frame | None:
-        """The frame whose name it is that a function declares nonlocal."""
+        """The frame that holds a name which a function declares nonlocal."""
         if f.function is None or name not in f.function.nonlocal_names:
             return None
         return next((c for c in f.enclosing() if name in c.env), None)
@@ -387,7 +387,7 @@ class Statements:
             self.assign(e.value if isinstance(e, ast.Starred) else e, i, s)
 
     def _piece(self, v: Sym, i: int) -> Sym:
-        """One of the things that a captured call gives: it lies in the same memory of the graph."""
+        """One of several results of a captured call: all lie in the graph's memory."""
         s = self.m.sym(self.m.vn(("item", self.m.key(v), i)), f"{v.text}[{i}]", "element")
         s.block = v.block
         if v.stamp is not None:
@@ -396,7 +396,7 @@ class Statements:
         return s
 
     def _keeps_what_waits(self, body: list[ast.stmt]) -> bool:
-        """Whether a branch puts a stream, an event or a work somewhere, to be waited for later."""
+        """Whether a branch stores a stream, an event or a work that is waited for later."""
         words = frozenset[str]().union(*map(self.m.frame.module.words, body))
         if not words & _PUTTING and not any(isinstance(x, ast.AugAssign) for x in body):
             return False
@@ -404,7 +404,7 @@ class Statements:
         return any(isinstance(env.get(w), (Stream, Event, Work)) for w in words)
 
     def _about_devices(self, test: ast.expr) -> bool:
-        """Whether a condition asks on what device things are: it is as they are."""
+        """Whether a condition asks where a known value lies: its answer is fixed."""
         for n in _of_devices(test):
             if isinstance(n, ast.Constant):
                 if self.m.library.where(Const(n.value)) != "unknown":
@@ -422,7 +422,7 @@ class Statements:
 
 @lru_cache(maxsize=4096)
 def _of_devices(test: ast.expr) -> tuple[ast.expr, ...]:
-    """What may be about a device in a condition: names, strings, and attributes that surely are."""
+    """The parts of a condition that may name a device: names, strings, and attributes about devices."""
     return tuple(
         n
         for n in ast.walk(test)
@@ -433,7 +433,7 @@ def _of_devices(test: ast.expr) -> tuple[ast.expr, ...]:
 
 
 def _name(v: V, text: str) -> None:
-    """Give a value that has no name the name it is bound to."""
+    """Give a value without a name the name of its variable."""
     if isinstance(v, Stream):
         if v.timeline.name.startswith("<"):
             v.timeline.name = text
@@ -446,7 +446,7 @@ def _name(v: V, text: str) -> None:
 
 
 def _exit(body: list[ast.stmt]) -> type[ast.stmt] | None:
-    """By what statement some code leaves what it stands in."""
+    """The statement by which a branch leaves its loop or function; None: it does not."""
     last = body[-1] if body else None
     if isinstance(last, (*_EXITS, ast.Raise)):
         return type(last)
@@ -460,16 +460,16 @@ def _exit(body: list[ast.stmt]) -> type[ast.stmt] | None:
 
 
 def _catches_missing_keys(h: ast.ExceptHandler) -> bool:
-    """Whether a handler is run where a mapping does not have a key."""
+    """Whether a handler catches a missing key."""
     kinds = h.type.elts if isinstance(h.type, ast.Tuple) else [h.type]
     return any(dotted(kind) in ("KeyError", "LookupError") for kind in kinds)
 
 
 @lru_cache(maxsize=4096)
 def _about_what_waits(s: ast.If) -> frozenset[ast.expr]:
-    """The parts of a condition that ask for the event or stream which its statement waits for.
+    """The parts of a condition that test the event or stream for which a branch waits.
 
-    There is one if it was used.
+    A path on which it was used has one.
     """
     waited = {
         ast.unparse(n.value)
@@ -495,7 +495,7 @@ def _does_nothing(body: list[ast.stmt]) -> bool:
 
 
 def _turns_off(body: list[ast.stmt]) -> bool:
-    """Whether something is turned off, with a warning perhaps, and nothing else is done."""
+    """Whether a branch only sets names to False; calls, such as a warning, may stand beside."""
     off = [
         isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) and s.value.value is False
         for s in body

@@ -1,7 +1,7 @@
-"""Opening and closing sessions: one monitor for all that are nested, and hooks that look whether there is one.
+"""Opening and closing sessions. Nested sessions share one monitor; hooks ask for it at each call.
 
-A library's hooks are put in place once, when a session opens or, if the library is imported later, then. They stay: to
-open or to close a session changes what they look at.
+A library's hooks are installed once: when a session opens, or later when the library is imported. They stay installed.
+Opening and closing a session only sets and clears the monitor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SUBINTERPRETER = "sanitize() cannot watch a subinterpreter: open the session in 
 
 
 def hold() -> None:
-    """Has the hooks put in place, now or when a library is imported; pinned arrays are watched from now on.
+    """Install the hooks, now or when a library is imported. Pinned arrays are watched from now on.
 
     Raises:
         streamsafe.runtime.library.UnsupportedError: a library is loaded in a version that is not supported.
@@ -49,13 +49,13 @@ def hold() -> None:
 
 
 def release() -> None:
-    """Ends what :func:`hold` began. The hooks stay."""
+    """End what :func:`hold` began. The hooks stay."""
     with _lock:
         current.holders -= 1
 
 
 def _hook() -> None:
-    """Puts the hooks of the libraries that are loaded in place."""
+    """Install the hooks of the loaded libraries."""
     global _unhooked
     if _unhooked is None:
         refuse_interpreter()
@@ -83,7 +83,7 @@ def _install(library: FrontEnd) -> None:
 
 
 def _imported(library: FrontEnd, module: ModuleType) -> None:
-    """A library's own code has run; nobody has used it yet."""
+    """A library has just been imported, and nothing has used it yet."""
     with _lock:
         monitor = current.monitor
         try:
@@ -97,7 +97,7 @@ def _imported(library: FrontEnd, module: ModuleType) -> None:
 
 
 def refuse_interpreter() -> None:
-    """Refuses an interpreter in which the hooks would not hold.
+    """Refuse an interpreter in which the hooks do not work.
 
     Raises:
         RuntimeError: it is a subinterpreter, or runs without a global lock.
@@ -112,7 +112,7 @@ def refuse_interpreter() -> None:
 
 
 def enter(session: Session, *, threads: bool = False, host: Host = True, trace: Any = None) -> None:
-    """Opens a session, inside the open one if there is one.
+    """Open a session, inside the open one if there is one.
 
     Raises:
         streamsafe.runtime.library.UnsupportedError: a library is loaded in a version that is not supported.
@@ -147,7 +147,7 @@ def enter(session: Session, *, threads: bool = False, host: Host = True, trace: 
 
 
 def _engine() -> Checker | None:
-    """The engine of the first library that has one of its own."""
+    """The first library's own engine, if one has any."""
     for library in _hooked:
         engine = library.engine()
         if engine is not None:
@@ -156,11 +156,11 @@ def _engine() -> Checker | None:
 
 
 def leave(session: Session) -> None:
-    """Closes a session; the outermost one ends the program."""
+    """Close a session. Closing the outermost one ends the watched program."""
     with _lock:
         monitor = current.monitor
         if monitor is None or session not in monitor.sessions:
-            session._patches.restore()  # a forked child leaves what its parent has entered
+            session._patches.restore()  # a forked child leaves a session that its parent has entered
             return
         if len(monitor.sessions) == 1:
             for tell in monitor.ending:
@@ -178,15 +178,17 @@ def leave(session: Session) -> None:
 
 
 def _forget() -> None:
-    """In a forked child, and when the interpreter ends: nothing listens any more."""
+    """Stop watching, in a forked child and when the interpreter ends."""
     global _lock
     _lock = threading.RLock()
     current.monitor = current.parted = None
 
 
 def _fork_nears() -> None:
-    """Nothing listens while a process forks: in the child other modules take locks first, and of the monitor's another
-    thread may hold one.
+    """Stop watching while a process forks.
+
+    In the child, code that runs before :func:`_forget` may take locks. A hook would then ask for a lock of the
+    monitor, which another thread of the parent may have held at the fork.
     """
     current.parted = current.monitor
     current.monitor = None

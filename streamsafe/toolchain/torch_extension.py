@@ -1,12 +1,8 @@
 """The extension that ``collect.cpp`` is built into: how it is built, and what it offers to Python.
 
 Build:
-    One translation unit, ``streamsafe/runtime/torch/collect.cpp``. Include directories: ``streamsafe/runtime/torch``,
-    ``streamsafe/native``, torch's own, and one that holds ``forward.inc``, the text that
-    ``streamsafe.toolchain.torch_allocator.text(include)`` gives for torch's include directory. Defines: ``NDEBUG``,
-    ``TORCH_EXTENSION_NAME``, torch's ABI flag, and ``WITH_CUDA`` where ``torch.version.cuda`` is set (then it links
-    ``c10_cuda`` and ``cudart``). Flags: ``-O2 -fvisibility=hidden``.
-    Symbols of ``streamsafe/order/native/abi.hpp`` are exported. It must never be unloaded.
+    One translation unit, ``streamsafe/runtime/torch/collect.cpp``; :data:`streamsafe.toolchain.torch.COLLECTOR` has its
+    folders and options. It exports the symbols of ``streamsafe/order/native/abi.hpp``, and must never be unloaded.
 
 Without a GPU:
     A simulated device in a CPU build of torch fires torch's GPU trace, and its allocator calls
@@ -42,11 +38,11 @@ class Extension(Protocol):
             judge: called with the GIL for each conflict, as ``judge(report, operation, tensor)``; it returns None, or
                 the exception to raise before the operation is enqueued. ``report``: integers, as
                 :mod:`streamsafe.order.native.reports` reads them.
-            fresh: begin a program of its own, in which all that was enqueued so far is finished.
+            fresh: begin a new program: all earlier work counts as finished.
         """
 
     def stop(self) -> None:
-        """Only pass on from here on."""
+        """Stop watching: hooks only pass calls on."""
 
     def core(self) -> int:
         """Address of the core, for :class:`streamsafe.order.native.checker.NativeChecker`."""
@@ -64,7 +60,7 @@ class Extension(Protocol):
         """Address of the function that a simulated allocator calls."""
 
     def self_test(self) -> str:
-        """Empty when an access, a wait and a conflict of a little program were seen; else what was not."""
+        """Run a small program. Empty if its access, wait and conflict were seen; else what was missed."""
 
     def counters(self) -> dict[str, int]:
-        """How much was seen, by kind, since the process began."""
+        """Numbers of what was seen since the process began, by kind."""

@@ -1,17 +1,17 @@
-"""Writes ``operators.h`` from the rows of ``streamsafe.apis``: what operators do where their schemas do not say it.
+"""Writes ``operators.h`` from the rows of ``streamsafe.apis``: what PyTorch's operators do beyond their schemas.
 
-A line is ``MACRO("operator")`` or ``MACRO("operator", "more")``; a macro that is not defined is nothing. The collector
-and the simulated device include the file once for each list that they make.
+A line is ``MACRO("operator")`` or ``MACRO("operator", "more")``. A line counts only where its macro is defined: the
+collector and the simulated device define one macro, include the file, and so get one list.
 
 ==============  =====================================================================================================
 METADATA        looks at shape and type only
-FRESH           its results hold whatever was there
-WRITTEN         writes this argument, though the schema says that it reads it
-SYNCHRONIZING   the host waits inside; not where the named argument is given
-CALLED          what users call it
+FRESH           its results are not initialized
+WRITTEN         writes this argument, though its schema says that it only reads it
+SYNCHRONIZING   makes the host wait, unless the named argument is given
+CALLED          the name that users know it by
 COPIES          may copy between host and device
-COLLECTIVE      of a collective, an argument: ``READ``, ``WRITE`` or ``BOTH``
-OWN             a library of PyTorch's own kernels
+COLLECTIVE      a collective's argument: ``READ``, ``WRITE`` or ``BOTH``
+OWN             a library of operators that is PyTorch's own
 ==============  =====================================================================================================
 """
 
@@ -49,7 +49,7 @@ def _lines(call: Call) -> Iterator[tuple[str, ...]]:
 
 
 def lines() -> list[tuple[str, ...]]:
-    """Macro, operator and what else there is to say, in the order of the rows; each once."""
+    """The lines, each once, in the order of the rows: macro, operator, further arguments."""
     rows = (*torch.ROWS, *distributed.ROWS)
     said = [line for call in rows for line in _lines(call)]
     said += [("OWN", library) for library in torch.LIBRARIES.split()]

@@ -34,18 +34,18 @@ FILLERS = {
     "readv": 1,
     "fromfile_into": 0,
 }
-"""Which argument of a method is written by the host."""
+"""The position of the argument that the host writes, by method."""
 LOGGING = frozenset("debug info warning error critical log exception".split())
-"""What loggers write down, which is text: nothing waits for it."""
+"""Methods of loggers. They are given text: nothing waits."""
 ORDERING_WORDS = ("sync", "wait", "barrier", "join", "flush")
-"""Words in the names of calls that may have waited for everything."""
+"""A call whose name has one of these words may wait for everything."""
 GETTERS = ("get_", "is_", "has_", "current_", "default_", "use_", "should_", "can_")
 GETTER_ENDS = ("_stream", "_rank", "_size", "_group", "_enabled", "_device", "_id", "_ctx", "_context")
 
 
 @lru_cache(maxsize=4096)
 def named_for_order(name: str) -> bool:
-    """Whether the name of a function says that it waits for something."""
+    """Whether a function's name says that it waits."""
     return any(word in name for word in ORDERING_WORDS)
 
 
@@ -53,12 +53,12 @@ class Unknown(Containers):
     """Calls whose code is not followed."""
 
     def opaque(self, f: Func, args: Args, kwargs: Kwargs, node: Node, unseen: bool = False) -> V:
-        """A function of the tree that has nothing to do with streams, or one too deep to follow."""
+        """Call a function of the tree that uses no streams, or that is too deep to follow."""
         fn = f.function
         if unseen:
             self.everything(node)
             given = self.unknown_result(node, fn.name)
-            self.m.roots.append(given)  # it may keep what it gives, or record it
+            self.m.roots.append(given)  # it may keep or record its result
             return given
         result = self.unmodelled(
             fn.name, None, args, kwargs, node, "body", harmless=self.m.timing and self.harmless(fn)
@@ -70,7 +70,7 @@ class Unknown(Containers):
         return result
 
     def harmless(self, fn: Function, depth: int = 0) -> bool:
-        """Whether a function of the tree can wait for nothing, as far as what it names is in sight."""
+        """Whether a function of the tree never waits, as far as the functions that it calls are known."""
         if not fn.words.isdisjoint(SYNCING) or depth > 3 or fn.abstract:
             return False
         own, _, plain = fn.calls()
@@ -89,7 +89,7 @@ class Unknown(Containers):
         kind: str = "helper",
         harmless: bool = False,
     ) -> V:
-        """A call whose code is not followed: it reads its arguments on the current stream and gives something new."""
+        """Call what is not followed: it reads its arguments on the current stream, and returns a new value."""
         if self.gives_host_function(name, args, kwargs, node):
             return NONE
         values = [*args, *kwargs.values()]
@@ -112,14 +112,14 @@ class Unknown(Containers):
             self.everything(node)
             for v in given:
                 if isinstance(v, Event):
-                    self.m.may_be_recorded(v)  # by who is given it
+                    self.m.may_be_recorded(v)  # by the callee
         for v in values:
             if isinstance(v, Sym):
-                self.signals.pop(v.vn, None)  # who is given it may set it, too
+                self.signals.pop(v.vn, None)  # the callee may set it, too
         tensors = [t for v in values for t in self.tensors_in(v)]
         pointed = [self.pointers[v.vn] for v in values if isinstance(v, Sym) and v.vn in self.pointers]
         if m.captured and m.capture is None:
-            m.roots.extend(values)  # it may keep what it is given
+            m.roots.extend(values)  # the callee may keep its arguments
         if name in ("print", "save", "dump", "dumps", *apis.WRITING_DOWN):
             for v in values:
                 self.host_value(v, node, f"{name}()")
@@ -179,7 +179,7 @@ class Unknown(Containers):
         if not device and not harmless:
             m.uncertain.append(self.tick())
         if name in apis.GENERATING_METHODS:
-            self.sync_quiet()  # it reads what it has made
+            self.sync_quiet()  # generating reads each token on the host
         result = self.unknown_result(node, name, at, seq, computes=kind == "model", kind=kind, lib=lib)
         if any(self.known_on_device(t) for t in device):
             self.given_device.add(result.vn)
@@ -194,5 +194,5 @@ class Unknown(Containers):
             result.block.notes.add("possible")
         for k, v in kwargs.items():
             if isinstance(v, (Sym, Tensor)):
-                self.given[(result.vn, k)] = v  # what is given back under the name that it was given under
+                self.given[(result.vn, k)] = v  # `result.k` is the argument `k`
         return result

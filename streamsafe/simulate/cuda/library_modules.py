@@ -1,4 +1,4 @@
-"""Putting the libraries' stand-ins that need CuPy itself in place."""
+"""Installs the stand-ins of libraries that need CuPy to be imported first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NCCL: ``cupy_backends.cuda.libs.nccl`` without the library. A collective is an operation on the stream it names."""
+"""A stand-in for ``cupy_backends.cuda.libs.nccl``. A collective is an operation on the stream that it is given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VERSION = 22703
 
 
 class NcclError(RuntimeError):
-    """NCCL's errors; never raised here, but named in ``except`` clauses."""
+    """NCCL's error. The stand-in never raises it; programs name it in ``except`` clauses."""
 
 
 def make_nccl(name: str, recorder: Recorder) -> ModuleType:
@@ -22,7 +22,7 @@ def make_nccl(name: str, recorder: Recorder) -> ModuleType:
     numbers = itertools.count(1)
 
     class NcclConfig:
-        """Options of a communicator: kept, and without effect."""
+        """Options of a communicator. They have no effect."""
 
         def __init__(self, **options: Any) -> None:
             self.__dict__.update(options)
