@@ -11,12 +11,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from .imports import Imports
+from .imports import REEXPORTS, Imports
 
 FARTHEST = 3
 """How many files away from the stream code a caller may be."""
-REEXPORTS = 4
-"""How many files may hand a name on."""
 
 _DEFINITION = re.compile(
     rb"^(?:async[ ]def|def|(class))[ ]+([A-Za-z_]\w*)[^\n]*\n(?:[ \t#)][^\n]*\n|\n)*", re.MULTILINE

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from streamsafe.check import prefilter
 from streamsafe.check.entries import check_module
-from streamsafe.check.modules import Project
+from streamsafe.check.modules import Names, Project
 from streamsafe.check.report import conflict_of
 from streamsafe.check.source import Function
 from streamsafe.order.hazard import CONFIDENCES, Conflict, Span
@@ -57,6 +57,7 @@ class Files:
         paths: the files that are checked; others are found from the imports of these.
         texts: the bytes of files that are not to be read from disk.
         models: what the user's configuration says of functions of theirs, by file.
+        defined: what the files of an earlier check have found out of the names of files.
     """
 
     def __init__(
@@ -64,8 +65,9 @@ class Files:
         paths: Sequence[str],
         texts: Mapping[str, bytes] = MappingProxyType({}),
         models: Mapping[str, Models] = MappingProxyType({}),
+        defined: Names | None = None,
     ) -> None:
-        self._project = Project(list(paths))
+        self._project = Project(list(paths), defined)
         self._texts = texts
         for _, some in sorted(models.items()):
             self._project.wrappers.update(some)
@@ -79,6 +81,11 @@ class Files:
     def parsed(self) -> int:
         """How many characters of source are parsed."""
         return self._project.parsed
+
+    @property
+    def defined(self) -> Names:
+        """What is known of the names of files."""
+        return self._project.defined
 
     @staticmethod
     def relevant(data: bytes) -> bool:

@@ -41,6 +41,9 @@ COLLECT_AFTER = 1_000_000
 KEPT = 10_000_000
 """Characters of source whose trees a process keeps: about 500 MB of memory."""
 
+MOST_CALLERS = 40
+"""Files that are run beside the named ones because they may come to one of them; the nearest ones are."""
+
 DEPTH = 20_000
 """How deep Python may recurse while it parses."""
 
@@ -212,6 +215,9 @@ def check(
         if kept is not None and problems is not None:
             problems += kept.problems
         found = [results[task.path] for task in tasks if task.path in results]
+        if project.callers_left and found:
+            first = next((each for each in found if each.path in planned.looked), found[0])
+            first.notes.append(f"{project.callers_left} further files that may call it were not run")
         return Results(_reported(planned, found), footprint.drain() | project.others(), stopped)
     finally:
         gc.set_threshold(*thresholds)
@@ -219,7 +225,11 @@ def check(
 
 
 class _Project:
-    """The files that are named, and those of the same projects."""
+    """The files that are named, and those of the same projects.
+
+    Attributes:
+        callers_left: how many files that may come to a named one are not among the tasks.
+    """
 
     def __init__(self, planned: Plan, given: Mapping[str, bytes]) -> None:
         self._named = planned
@@ -235,8 +245,9 @@ class _Project:
         for path in sorted(every - planned.looked.keys()):
             footprint.note(path)
             self._looks[path] = look_at(path, self._models)
-        self._imports = Imports(self._statements)
+        self._imports = Imports(self._statements, self._bytes)
         self._others: set[str] = set()
+        self.callers_left = 0
 
     def tasks(self) -> list[Task]:
         """The files to run: those that are named, and the others that come to one of them."""
@@ -246,10 +257,17 @@ class _Project:
         callers = Callers(self._imports, self._bytes, prefilter.names_streams).among(every, relevant)
         named = frozenset(self._named.looked)
         found = {path: replace(task, analyse=task.analyse or path in callers) for path, task in own.items()}
-        for path in sorted(callers | {path for path in self._looks if self._relevant(path)}):
-            if path not in found and (path in named or not named.isdisjoint(self._imports.reached(path))):
-                found[path] = Task(path, self._size(path), self._models, report_syntax=False)
+        candidates = sorted((callers | {path for path in self._looks if self._relevant(path)}) - found.keys())
+        further = [path for path in candidates if path not in named and self._comes_to(path, named)]
+        further.sort(key=lambda path: named.isdisjoint(self._imports.origins(path)))
+        self.callers_left = len(further[MOST_CALLERS:])
+        for path in (*named.intersection(candidates), *further[:MOST_CALLERS]):
+            found[path] = Task(path, self._size(path), self._models, report_syntax=False)
         return [found[path] for path in sorted(found)]
+
+    def _comes_to(self, path: str, named: frozenset[str]) -> bool:
+        """Whether a file may enter a function of a named one."""
+        return not named.isdisjoint(self._imports.entered(path))
 
     def states(self, tasks: Sequence[Task]) -> dict[str, str]:
         """The key of each file's result: it stands for the contents of all files that the result depends on."""
@@ -319,7 +337,10 @@ def _runner() -> Files:
     if _files is None or _files.parsed > KEPT:
         from streamsafe.check.check import Files
 
-        _files = Files([], _STATE[0], _STATE[1])
+        known = _files.defined if _files is not None else None
+        _files = None
+        gc.collect()  # trees hold each other: those of the old files would stay beside the new ones
+        _files = Files([], _STATE[0], _STATE[1], known)
     return _files
 
 

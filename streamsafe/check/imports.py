@@ -20,10 +20,15 @@ _STATEMENT = re.compile(
 )
 _FROM = re.compile(r"from\s+([.\s]*)([\w.]*)\s*import\b\s*\(?(.*)", re.DOTALL)
 _COMMENT = re.compile(r"#[^\n]*")
+_DEFINED = re.compile(
+    rb"^(?:[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+(\w+)|(\w+)[ \t]*(?::[^=\n]*)?=(?!=))", re.MULTILINE
+)
 _LIBRARIES = frozenset("torch torchvision numpy cupy cupyx cuda triton typing collections os sys".split())
 """What is not looked for: models say what these do."""
 Binding = tuple[int, str, str]
 """How many folders up a module's name begins (zero: an absolute name), its name, and what is imported from it."""
+REEXPORTS = 4
+"""How many files may hand a name on."""
 HIGHEST = 8
 """How many folders above a file are looked through."""
 
@@ -74,20 +79,43 @@ def bindings(text: str) -> dict[str, Binding]:
     return found
 
 
+def definitions(data: bytes) -> frozenset[str]:
+    """The functions and classes of a text, those of inner blocks too, and the variables at its top."""
+    return frozenset(
+        (name or variable).decode("utf-8", "replace") for name, variable in _DEFINED.findall(data)
+    )
+
+
+def defined(data: bytes) -> frozenset[str] | None:
+    """The functions, classes and imported names of a text.
+
+    None where the text takes all names of another module: it may then have any name.
+    """
+    bound = bindings(statements(data))
+    if any(name == "*" for _, _, name in bound.values()):
+        return None
+    return definitions(data) | bound.keys()
+
+
 class Imports:
     """The files that files import.
 
     Args:
         text: the import statements of a file.
+        data: the bytes of a file.
     """
 
-    def __init__(self, text: Callable[[str], str]) -> None:
+    def __init__(self, text: Callable[[str], str], data: Callable[[str], bytes]) -> None:
         self.text = text
+        self._data = data
         self._bound: dict[str, dict[str, Binding]] = {}
         self._direct: dict[str, tuple[str, ...]] = {}
         self._heads: dict[tuple[str, str], tuple[str, ...]] = {}
         self._found: dict[tuple[str, str], str | None] = {}
         self._reached: dict[str, frozenset[str]] = {}
+        self._entered: dict[str, frozenset[str]] = {}
+        self._origins: dict[str, tuple[str, ...]] = {}
+        self._definitions: dict[str, frozenset[str]] = {}
 
     def direct(self, path: str) -> tuple[str, ...]:
         """The files that a file names in its import statements."""
@@ -115,19 +143,50 @@ class Imports:
 
     def reached(self, path: str) -> frozenset[str]:
         """The file and all that it imports, directly and by others."""
-        known = self._reached.get(path)
+        return _closure(path, self.direct, self._reached)
+
+    def entered(self, path: str) -> frozenset[str]:
+        """The file and those whose functions and classes its names stand for, directly and by others.
+
+        Unlike :meth:`reached` it leaves out what a package imports beside the names that are asked of it.
+        """
+        return _closure(path, self.origins, self._entered)
+
+    def origins(self, path: str) -> tuple[str, ...]:
+        """The files that define what a file imports by name."""
+        known = self._origins.get(path)
         if known is None:
-            seen = {path}
-            todo = [path]
-            while todo:
-                for file in self.direct(todo.pop()):
-                    done = self._reached.get(file)
-                    if done is not None:
-                        seen |= done
-                    elif file not in seen:
-                        seen.add(file)
-                        todo.append(file)
-            known = self._reached[path] = frozenset(seen)
+            folder = os.path.dirname(path)
+            found: dict[str, None] = {}
+            for binding in self.bound(path).values():
+                found |= dict.fromkeys(self._defining(folder, *binding, 0))
+            found.pop(path, None)
+            known = self._origins[path] = tuple(found)
+        return known
+
+    def _defining(self, folder: str, level: int, module: str, name: str, depth: int) -> list[str]:
+        """The files that define what a name of a module stands for, through those that hand it on."""
+        file = self._file(folder, level, module)
+        if file is None or depth > REEXPORTS or name[:2] == "__":
+            return []
+        if name in ("", "*") or name in self._defined_in(file):
+            return [file]
+        inner = self._file(folder, level, f"{module}.{name}".strip("."))
+        found = [inner] if inner is not None else []
+        above = os.path.dirname(file)
+        bound = self.bound(file)
+        if name in bound:
+            found += self._defining(above, *bound[name], depth + 1)
+        elif name[0] != "_":
+            for at, source, given in bound.values():
+                if given == "*":
+                    found += self._defining(above, at, source, name, depth + 1)
+        return found
+
+    def _defined_in(self, path: str) -> frozenset[str]:
+        known = self._definitions.get(path)
+        if known is None:
+            known = self._definitions[path] = definitions(self._data(path))
         return known
 
     def _file(self, folder: str, level: int, name: str) -> str | None:
@@ -164,6 +223,25 @@ class Imports:
             above = self._with_head(up, head) if up != folder and not _is_root(folder) else ()
             known = self._heads[key] = (*own, *above)[:HIGHEST]
         return known
+
+
+def _closure(
+    path: str, step: Callable[[str], tuple[str, ...]], known: dict[str, frozenset[str]]
+) -> frozenset[str]:
+    """A file and all that steps lead to. What is found is kept in ``known``."""
+    if path not in known:
+        seen = {path}
+        todo = [path]
+        while todo:
+            for file in step(todo.pop()):
+                done = known.get(file)
+                if done is not None:
+                    seen |= done
+                elif file not in seen:
+                    seen.add(file)
+                    todo.append(file)
+        known[path] = frozenset(seen)
+    return known[path]
 
 
 _roots: dict[str, bool] = {}

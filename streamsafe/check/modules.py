@@ -9,9 +9,11 @@ import re
 from streamsafe.project.settings import Model
 from streamsafe.project.text import SourceError, parse, read
 
+from .imports import defined
 from .source import Class, Function, Module
 
 _LIBRARIES = ("torch.", "numpy.", "cupy.", "builtins.")
+Names = dict[str, frozenset[str] | None]
 _DEEPEST = 200
 """Brackets inside each other that are parsed: as many as CPython's parser takes."""
 
@@ -55,13 +57,16 @@ class Project:
 
     Args:
         files: those that are checked; others are found through imports.
+        defined: what an earlier project has found out of the names of files; it is added to.
 
     Attributes:
         parsed: how many characters of source are parsed.
+        defined: the names that files have, by path; None for a file that may have any name.
     """
 
-    def __init__(self, files: list[str]) -> None:
+    def __init__(self, files: list[str], defined: Names | None = None) -> None:
         self.files = files
+        self.defined: Names = {} if defined is None else defined
         self.wrappers: dict[str, Model] = {}
         self.modules: dict[str, Module | None] = {}
         self.parsed = 0
@@ -168,5 +173,23 @@ class Project:
         """
         if name.startswith("_"):
             return None
-        found = (self.lookup(f"{star}.{name}", m.path, depth + 1) for star in m.stars)
-        return next((each for each in found if each is not None), None)
+        for star in m.stars:
+            path = self.find_file(star, m.path)
+            if path is None or self._may_define(path, name):
+                found = self.lookup(f"{star}.{name}", m.path, depth + 1)
+                if found is not None:
+                    return found
+        return None
+
+    def _may_define(self, path: str, name: str) -> bool:
+        """Whether a file may have a name. Asked of its text: a package may take all names of hundreds of files."""
+        if path in self.modules:
+            return True
+        if path not in self.defined:
+            try:
+                with open(path, "rb") as opened:
+                    self.defined[path] = defined(opened.read())
+            except OSError:
+                self.defined[path] = frozenset()
+        names = self.defined[path]
+        return names is None or name in names

@@ -9,7 +9,7 @@ from functools import lru_cache
 from .machine import Machine
 from .models.hooks import taken_by_autograd
 from .relevance import reaches
-from .source import Function, dotted
+from .source import Definition, Function, dotted
 from .state import Broke, Continued, Frame, Raised, Returned
 from .values import NONE, Const, Func, Obj, Seq, Sym, V, Work
 
@@ -31,11 +31,11 @@ def worth_running(fn: Function) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def picking(fn: Function) -> frozenset[str]:
+def picking(function: Definition) -> frozenset[str]:
     """The names by which a method picks elements of what its object holds."""
     return frozenset(
         n.slice.id
-        for n in ast.walk(fn.node)
+        for n in ast.walk(function)
         if isinstance(n, ast.Subscript)
         and isinstance(n.slice, ast.Name)
         and isinstance(n.value, ast.Attribute)
@@ -59,7 +59,9 @@ def params(m: Machine, fn: Function, self_: V | None = None) -> dict[str, V]:
             env[p.arg] = Const(2)
             continue
         # who calls the methods of an object gives them the same index
-        whose = ("index", fn.cls.name) if fn.cls is not None and p.arg in picking(fn) else (fn.qualified,)
+        whose = (
+            ("index", fn.cls.name) if fn.cls is not None and p.arg in picking(fn.node) else (fn.qualified,)
+        )
         env[p.arg] = (not later and m.typed(fn, p, p.arg)) or m.sym(
             m.vn(("param", *whose, p.arg, *later)), p.arg, hint
         )

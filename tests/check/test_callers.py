@@ -90,7 +90,7 @@ def callers(tmp_path: Path, files: dict[str, str]) -> set[str]:
     write_tree(tmp_path, {name: textwrap.dedent(text).lstrip("\n") + "\n" for name, text in files.items()})
     texts = {str(tmp_path / name): (tmp_path / name).read_bytes() for name in files}
     relevant = {path for path, data in texts.items() if prefilter.relevant(data)}
-    imports = Imports(lambda path: statements(texts[path]))
+    imports = Imports(lambda path: statements(texts[path]), texts.__getitem__)
     found = Callers(imports, texts.__getitem__, prefilter.names_streams).among(texts, relevant)
     return {str(Path(path).relative_to(tmp_path)) for path in found}
 

@@ -11,7 +11,7 @@ from streamsafe.kernels.bodies import read
 from streamsafe.kernels.elements import Span, spans
 from streamsafe.kernels.signatures import Parameter, signature
 
-from ..source import Function
+from ..source import Definition, Function
 from ..values import NONE, Const, Seq, Sym, Tensor, V
 from .calls import FUNCTIONS, Call, models
 from .modules import Modules
@@ -183,7 +183,7 @@ def compiled(lib: Modules, f: Function, c: Call) -> V:
     known = tuple(
         sorted((k, v.value) for k, v in given.items() if isinstance(v, Const) and type(v.value) is bool)
     )
-    directions = directions_of(f, known)
+    directions = directions_of(f.node, known)
     reads: list[Tensor] = []
     writes: list[Tensor] = []
     for name, v in given.items():
@@ -191,16 +191,16 @@ def compiled(lib: Modules, f: Function, c: Call) -> V:
         tensors = pointed(lib, v)
         reads += tensors if "reads" in direction else []
         writes += tensors if "writes" in direction else []
-    if _waits_in_memory(f):
+    if _waits_in_memory(f.node):
         lib.order.all_known(stream or lib.cur(lib.lib_of(c.args)))
     lib.launch(reads, writes, f"{f.name}[...]()", c.node, lib.lib_of(c.args), notes=_UNSURE, t=stream)
     return NONE
 
 
 @lru_cache(maxsize=1024)
-def _waits_in_memory(f: Function) -> bool:
+def _waits_in_memory(kernel: Definition) -> bool:
     """Whether a kernel goes round until something in memory has changed: what sets that comes before what follows."""
-    for n in ast.walk(f.node):
+    for n in ast.walk(kernel):
         if isinstance(n, ast.While) and any(isinstance(x, ast.Call) for x in ast.walk(n.test)):
             return True
         if (
@@ -213,16 +213,16 @@ def _waits_in_memory(f: Function) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def directions_of(f: Function, constants: tuple[tuple[str, bool], ...]) -> Directions:
+def directions_of(kernel: Definition, constants: tuple[tuple[str, bool], ...]) -> Directions:
     """What the body of a kernel does with its parameters.
 
     Args:
         constants: the parameters of which it is known whether they are true: branches on them are compiled or not.
     """
-    a = f.node.args
+    a = kernel.args
     names = frozenset(p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs))
     body = _Body(names, dict(constants))
-    body.run(f.body)
+    body.run([] if isinstance(kernel, ast.Lambda) else kernel.body)
     return {name: frozenset(found) for name, found in body.found.items()}
 
 
