@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lsprotocol import types
@@ -335,13 +335,16 @@ class Server(LanguageServer):
         return Shown(record, cell, diagnostic, fix, suppression)
 
     def _diagnostic(self, record: Record, texts: Texts, cells: tuple[str, ...]) -> types.Diagnostic:
-        """A finding as a client wants it, with its other places as related ones."""
+        """A finding as a client wants it, with its other places as related ones, each place once."""
         assert record.place is not None
+        places = {replace(each, message=""): each for each in (*record.witness[::-1], *record.related[::-1])}
+        places.pop(record.place, None)
         related = [
             types.DiagnosticRelatedInformation(
                 types.Location(_address(place, cells), self._range(place, texts)), place.message
             )
             for place in (*record.related, *record.witness)
+            if any(place is each for each in places.values())
         ]
         help_ = "".join(f"\nassumes that {text}" for text in record.assumptions)
         help_ += f"\nhelp: {record.help}" if record.help else ""

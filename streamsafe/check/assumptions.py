@@ -69,6 +69,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "element": Kind("element", "the two parts of {memory} have bytes in common"),
     "consumer": Kind("consumer", "the code that is given {memory} uses it on the current stream"),
     "caller": Kind("caller", "the caller's work on {memory} is not finished"),
+    "reader": Kind("caller", "the caller, who is given {memory}, does not wait before the host reads it"),
+    "from": Kind("place", "the copy to {memory} comes from the device, and returns before it is done"),
+    "to": Kind("place", "the copy from {memory} goes to the device, and returns before it is done"),
     "init": Kind("init", "the object is used soon after it is made"),
     "calls": Kind("calls", "{later} is called again with no synchronization between"),
     "later": Kind("calls", "the caller allocates memory before it waits for the event that it is given"),
@@ -97,8 +100,12 @@ REUSE: Final = frozenset(("SS201", "SS202", "SS113"))
 """Codes of memory that is handed out again: that there is a next call is what they are about."""
 ACROSS_CALLS: Final = frozenset(("SS302", "SS403", "SS412"))
 """Codes that a second call shows as a rule: a buffer that is filled again, an input or a result that is replaced."""
-PINNED: Final = frozenset(("SS301", "SS302"))
-"""Codes for which the place of the memory is that of the host's side of a copy."""
+OF_THE_HOST: Final[Mapping[tuple[str, str], str]] = {
+    ("SS301", "place"): "from",
+    ("SS302", "place"): "to",
+    ("SS301", "caller"): "reader",
+}
+"""Which sentence a tag has in a finding about memory of the host."""
 
 
 def counted(code: str, tags: Iterable[str]) -> dict[str, int]:
@@ -134,9 +141,7 @@ def assumed(
     """
     found: dict[tuple[str, str], Assumption] = {}
     for tag in counted(code, tags):
-        kind = KINDS.get(tag, OTHER)
-        if tag == "place" and code in PINNED:
-            kind = KINDS["pinned"]
+        kind = KINDS.get(OF_THE_HOST.get((code, tag), tag), OTHER)
         said = words.get(tag, words[""])
         text = kind.text.format(**{field: getattr(said, field) for field in Words.__slots__})
         span = spans[tag] if tag in spans else spans.get("")

@@ -150,7 +150,7 @@ class _Report:
         allocating = timeline_name(shown.first.timeline) if shown.first is not None else CURRENT
         reused, released = where.get("reused"), where.get("released")
         next_life = reused or released or use.site
-        second = Access("next allocation", allocating, "writes", span_of(next_life))
+        second = Access("the next allocation", allocating, "writes", span_of(next_life))
         first = self._access(use)
         notes = []
         home = block.home if block is not None else None

@@ -88,7 +88,7 @@ def _hidden(conflict: Conflict, code: str, codes: frozenset[str], config: Config
     if place is not None:
         least = least_confidence(place.filename, config)
         if not visible(hazard, least):
-            why.append(f"it is {hazard.confidence}, and what is shown is at least {least} (--confidence)")
+            why.append(f"it is {hazard.confidence}: --confidence {hazard.confidence} shows it")
         rule = rule_of(code)
         rows = range(place.row, place.end_row + 1)
         text = read(Path(place.filename).read_bytes(), place.filename).text

@@ -13,6 +13,7 @@ import click
 
 from streamsafe.cli import Failure
 from streamsafe.findings.verdict import MARKS
+from streamsafe.order.hazard import CONFIDENCES
 from streamsafe.order.wording import shown
 from streamsafe.report.colour import linked, links_wanted, wanted
 from streamsafe.report.formats import FORMATS, MACHINE, render
@@ -169,6 +170,11 @@ def _limits(report: Report) -> str:
     return f"{count(len(cut), 'file')} not run to {'its' if len(cut) == 1 else 'their'} end, see --verbose"
 
 
+def _shows(option: str, number: int) -> str:
+    """What shows so many that are hidden."""
+    return f"{option} shows {'it' if number == 1 else 'them'}"
+
+
 def _summary(findings: list[Finding], outcome: Outcome | None, files: int, limits: str = "") -> str:
     """The last line: what was found, what is not shown, and what was not run to its end."""
     if files == 0:
@@ -181,11 +187,13 @@ def _summary(findings: list[Finding], outcome: Outcome | None, files: int, limit
     marks = Counter(finding.run.mark for finding in findings if finding.run is not None)
     rest = [", ".join(f"{marks[mark]} {mark}" for mark in MARKS.values() if marks[mark])] if marks else []
     if outcome is not None:
-        hidden = [f"{n} {confidence}" for confidence, n in sorted(outcome.hidden.items())]
-        if hidden:
-            rest.append(f"{', '.join(hidden)} hidden, see --confidence")
+        if outcome.hidden:
+            named = [each for each in CONFIDENCES if outcome.hidden[each]]
+            hidden = ", ".join(f"{outcome.hidden[each]} {each}" for each in named)
+            shows = _shows(f"--confidence {named[-1]}", sum(outcome.hidden.values()))
+            rest.append(f"{hidden} hidden: {shows}")
         if outcome.minor:
-            rest.append(f"{outcome.minor} less severe hidden, see --severity")
+            rest.append(f"{outcome.minor} less severe hidden: {_shows('--severity advice', outcome.minor)}")
         if outcome.suppressed:
             rest.append(f"{outcome.suppressed} suppressed")
         if outcome.known:

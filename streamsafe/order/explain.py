@@ -143,7 +143,7 @@ class Explainer:
         self.calling(target)
         use = Use(Region(block.space, start, stop))
         return Conflict(
-            second=Access("next allocation", target.name, "writes", stack=self._stack(block.freed_site)),
+            second=Access("the next allocation", target.name, "writes", stack=self._stack(block.freed_site)),
             first=self._access(entry.record, entry.mode, of=target),
             memory=self._memory(use, block, start, stop),
             facts=Facts(host="writes" if target.kind == "host" else None, reuse=_reuse(block)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Generator, Iterable
-from contextlib import nullcontext, suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,6 +111,14 @@ def pytest_load_initial_conftests(
     _start(early_config, early_config.known_args_namespace)
 
 
+@contextmanager
+def _uncaptured(config: pytest.Config) -> Iterator[None]:
+    """While something is written that pytest is not to capture; it begins to capture after the options are read."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture is not None else nullcontext():
+        yield
+
+
 def _start(config: pytest.Config, options: Any) -> None:
     """Reads what is asked for, and puts the simulated device in place, once.
 
@@ -130,9 +138,8 @@ def _start(config: pytest.Config, options: Any) -> None:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
     config.stash[_on], config.stash[_mode] = text is not None, mode
-    capture = config.pluginmanager.getplugin("capturemanager")
-    if config.stash[_on] and capture is not None:
-        compiler.around_messages = capture.global_and_fixture_disabled
+    if config.stash[_on]:
+        compiler.around_messages = partial(_uncaptured, config)
         config.add_cleanup(partial(setattr, compiler, "around_messages", nullcontext))
     _read_settings(config)
     if not simulate:

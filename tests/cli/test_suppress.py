@@ -139,7 +139,10 @@ def test_a_suppression_of_a_hidden_finding_is_used(
 
     monkeypatch.setattr(Files, "run", unsure)
     (project / "bug.py").write_text(BUG)
-    assert cli("check").stdout == "No hazards found in 1 file (1 possible hidden, see --confidence).\n"
+    assert (
+        cli("check").stdout
+        == "No hazards found in 1 file (1 possible hidden: --confidence possible shows it).\n"
+    )
     assert cli("check", "--confidence", "possible").exit_code == 1
     (project / "bug.py").write_text(BUG.replace(READ, f"{READ}  # noqa: SS101"))
     assert cli("check").stdout == "No hazards found in 1 file (1 suppressed).\n"

@@ -329,3 +329,20 @@ def test_misuse(
 ) -> None:
     status, output = run(tmp_path, *arguments, tests=tests, **environment)
     assert status != 0 and message in output and "INTERNALERROR" not in output
+
+
+def test_a_build_is_told_though_pytest_captures(tmp_path: Path) -> None:
+    """Native code is built where a module of tests imports torch, or later."""
+    tests = """
+from streamsafe.toolchain.compiler import say
+
+say("building one")
+
+
+def test_of_something():
+    say("building another")
+"""
+    status, output = run(tmp_path, "--streamsafe=simulate", tests=tests)
+    assert status == 0
+    assert "streamsafe: building one\n" in output
+    assert "streamsafe: building another\n" in output

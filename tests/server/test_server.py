@@ -105,8 +105,9 @@ def test_a_session(tmp_path: Path) -> None:
         assert found.code_description is not None
         assert found.code_description.href == rule_page("unordered-read")
         assert found.related_information is not None
-        first = found.related_information[0]
+        first, entered = found.related_information
         assert (first.location.uri, first.location.range.start.line) == (document.uri, BUG_ROW - 2)
+        assert entered.message == "enters `side`"
 
         hover = await client.text_document_hover_async(types.HoverParams(document, found.range.start))
         assert hover is not None
