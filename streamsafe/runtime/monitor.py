@@ -88,11 +88,14 @@ class Monitor(Judge):
         captured, replayed: how many captures have begun, and how many graphs were launched.
         ending: called when the program ends, before its summary is written.
         delay: places whose operations are delayed, and what delays them.
+        forgotten: keys of threads and locks that are gone, of which the engine has not heard yet.
         freed: takes a block whose last reference is gone. Safe in a finalizer: the engine hears of it at
             the next operation.
         unseen: what was noticed and could not be watched, as a sentence with a place for the number of times.
         later: takes a call that is made, under the lock, before the next operation. Safe in a finalizer.
         one_device: whether a raw handle alone names a timeline, those of default streams too; ``by_handle`` has them.
+        quick_edge: as :meth:`host_edge`, of an engine that has a lock of its own; while ``released`` is empty.
+        released: what waits for the next operation.
         site: where the last operation was enqueued.
         only_device: the number of the one device; -1 where there are more.
 
@@ -125,9 +128,10 @@ class Monitor(Judge):
         self.by_handle: dict[int, Hashable] = {}
         self._streams: dict[tuple[int, int], Hashable] = {}
         self._names: dict[Hashable, str] = {}
-        self._released: deque[Block | Callable[[], None]] = deque()
-        self.freed: Callable[[Block], None] = self._released.append
-        self.later: Callable[[Callable[[], None]], None] = self._released.append
+        self.released: deque[Block | Callable[[], None]] = deque()
+        self.freed: Callable[[Block], None] = self.released.append
+        self.later: Callable[[Callable[[], None]], None] = self.released.append
+        self.forgotten: list[int] = []
         self.begun = 0
         self.unseen: Counter[str] = Counter()
         self.site: sites.Site = ()
@@ -142,6 +146,7 @@ class Monitor(Judge):
             if line.kind != "host" and line.kind != "function":
                 checker.stream(key, device=line.device, kind=line.kind, name=line.name)
         self.checker = checker
+        self.quick_edge: Callable[[int, int], None] | None = None
         self.repeats.use(checker)
         monitor = weakref.ref(self)  # no reference cycle: what a session leaves is gone at its end
         self.checker.ask_for_names(lambda line: _name(monitor(), line))
@@ -258,7 +263,7 @@ class Monitor(Judge):
         lock = self.lock
         lock.acquire()  # a ``with`` takes three times as long
         try:
-            if self._released:
+            if self.released:
                 self.drain()
             if self.deferred and may_raise:
                 self.raise_due()
@@ -299,7 +304,7 @@ class Monitor(Judge):
             self.access(callback, reads, writes, operation, may_raise=False, by_host=True)
             return
         with self.lock:
-            if self._released:
+            if self.released:
                 self.drain()
             if self.deferred:
                 self.raise_due()
@@ -337,7 +342,7 @@ class Monitor(Judge):
         lock = self.lock
         lock.acquire()
         try:
-            if self._released:
+            if self.released:
                 self.drain()
             if self.deferred:
                 self.raise_due()
@@ -367,7 +372,7 @@ class Monitor(Judge):
         lock = self.lock
         lock.acquire()  # as for an access
         try:
-            if self._released:
+            if self.released:
                 self.drain()
             self.checker.host_edge(source, target)
         finally:
@@ -435,7 +440,7 @@ class Monitor(Judge):
         """
         self.replayed += 1
         with self.lock:
-            if self._released:
+            if self.released:
                 self.drain()
             if self.deferred:
                 self.raise_due()
@@ -464,7 +469,7 @@ class Monitor(Judge):
         lock = self.lock
         lock.acquire()
         try:
-            if self._released:
+            if self.released:
                 self.drain()
             if self.imported:
                 end = start + size
@@ -491,7 +496,7 @@ class Monitor(Judge):
         lock = self.lock
         lock.acquire()
         try:
-            if self._released:
+            if self.released:
                 self.drain()
             if self.imported or not self._allocate_again(block, size, stream):
                 return False
@@ -509,7 +514,7 @@ class Monitor(Judge):
             site: where; the program's present line when there is none.
         """
         with self.lock:
-            if self._released:
+            if self.released:
                 self.drain()
             if not block.freed:
                 self.checker.free(block.space, block.start, site=capture(3) if site is None else site)
@@ -521,13 +526,13 @@ class Monitor(Judge):
         pinned memory: CuPy's pool has no such rule (CI-13).
         """
         with self.lock:
-            if self._released:
+            if self.released:
                 self.drain()
             self.checker.record_stream(block.start, stream, space=block.space)
 
     def drain(self) -> None:
         """Tells the engine what finalizers left: the blocks that were freed, the handles that were given back."""
-        released = self._released
+        released = self.released
         while released:
             item = released.popleft()
             if not isinstance(item, Block):

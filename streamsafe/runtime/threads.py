@@ -16,11 +16,14 @@ from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from streamsafe.order.checker import Checker
 from streamsafe.runtime.monitor import Monitor, current, local
 from streamsafe.runtime.patches import Patches, StandIn
 
 _keys = itertools.count(1 << 40)
 """Unlike the numbers of threads; an integer is the native engine's key as it is."""
+TOGETHER = 64
+"""Keys that are forgotten at once."""
 _real_lock = threading.Lock
 _real_rlock = threading.RLock
 
@@ -28,7 +31,8 @@ _real_rlock = threading.RLock
 def _learn(source: int, target: int) -> None:
     monitor = current.monitor
     if monitor is not None and monitor.threads:
-        monitor.host_edge(source, target)
+        edge = monitor.quick_edge if not monitor.released else None
+        (edge or monitor.host_edge)(source, target)
 
 
 def _published(key: int) -> None:
@@ -52,10 +56,19 @@ class _Key:
 
 
 def _forget(key: int) -> None:
-    """Safe in a finalizer."""
+    """Safe in a finalizer. No key comes again: there is no hurry."""
     monitor = current.monitor
     if monitor is not None and monitor.threads:
-        monitor.later(partial(monitor.checker.forget_host, key))
+        forgotten = monitor.forgotten
+        forgotten.append(key)
+        if len(forgotten) >= TOGETHER:
+            monitor.forgotten = []
+            monitor.later(partial(_forget_all, monitor.checker, forgotten))
+
+
+def _forget_all(checker: Checker, keys: list[int]) -> None:
+    for key in keys:
+        checker.forget_host(key)
 
 
 class TracedLock:
@@ -74,25 +87,31 @@ class TracedLock:
         self._last = 0  # the thread that has released it last
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        taken = bool(self._lock.acquire(blocking, timeout))
+        if not self._lock.acquire(blocking, timeout):
+            return False
+        self._taken()
+        return True
+
+    def _taken(self) -> None:
         monitor = current.monitor  # not by a function: locks are taken often
-        if taken and monitor is not None and monitor.threads:
-            mine = local.queue
-            if self._last != mine:
-                monitor.host_edge(self._key, mine)
-        return taken
+        if monitor is not None and monitor.threads and self._last != local.queue:
+            _learn(self._key, local.queue)
 
     def release(self) -> None:
         monitor = current.monitor
         if monitor is not None and monitor.threads:
             mine = self._last = local.queue
-            monitor.host_edge(mine, self._key)
+            edge = monitor.quick_edge if not monitor.released else None
+            (edge or monitor.host_edge)(mine, self._key)
         self._lock.release()
 
     def locked(self) -> bool:
         return bool(self._lock.locked())
 
-    __enter__ = acquire
+    def __enter__(self) -> bool:
+        self._lock.acquire()
+        self._taken()
+        return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -279,7 +279,8 @@ class NativeChecker(Interface):
         self._library.host_edge(self._core, source, target)
 
     def forget_host(self, host: Hashable) -> None:
-        self._call("forget_host", {"host": host})
+        number = host if type(host) is int else self._thread(host)
+        self._library.forget_host(self._core, number)
         self._thread.forget(host)
 
     # -- accesses ----------------------------------------------------------------------------------------------------

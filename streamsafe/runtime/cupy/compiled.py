@@ -123,7 +123,7 @@ class Hooks:
             checker._line_ids,
             monitor.by_handle,
             monitor.capturing,
-            monitor._released,
+            monitor.released,
             monitor.lock,
             bool(monitor.host),
             monitor.one_device,

@@ -151,6 +151,22 @@ py::object line_of(uint32_t id) {
   return py::make_tuple(found->second.first, found->second.second);
 }
 
+// `host_edge(source, target)`: locks are taken often, and a plain function of Python costs a third of pybind11's.
+PyObject* host_edge(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 2) {
+    PyErr_SetString(PyExc_TypeError, "host_edge(source, target)");
+    return nullptr;
+  }
+  const Key source = PyLong_AsUnsignedLongLong(given[0]), target = PyLong_AsUnsignedLongLong(given[1]);
+  if (PyErr_Occurred()) return nullptr;
+  {
+    Lock guard(shared_state().core.mutex);
+    shared_state().core.host_edge(source, target);
+  }
+  Py_RETURN_NONE;
+}
+PyMethodDef host_edge_method{"host_edge", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&host_edge)), METH_FASTCALL, nullptr};
+
 }  // namespace streamsafe
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -218,6 +234,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     Lock guard(shared_state().core.mutex);
     shared_state().forget_line(device, handle);
   });
+  module.attr("host_edge") = py::reinterpret_steal<py::object>(PyCFunction_New(&host_edge_method, nullptr));
   module.def("owns", [](int device, Addr address) {
     Lock guard(shared_state().core.mutex);
     const Block* block = shared_state().core.block_at(device, address);

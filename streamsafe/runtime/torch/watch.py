@@ -152,6 +152,7 @@ class Watch(Captures):
         if isinstance(monitor.checker, Recorder):
             self._tape = Tape(self._checker, monitor.checker._write, rendered, self._called)
         monitor.use(self._checker)
+        monitor.quick_edge = self._extension.host_edge
         if self._tape is not None:
             self._tape.start()
 
