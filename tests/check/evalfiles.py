@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from fixtures.runtime import variants
 from streamsafe.cli import main
 from tests.check import not_shown
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "static"
-PROGRAMS = FIXTURES.parent / "runtime"
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -197,7 +197,7 @@ def possible_in_fixtures() -> dict[str, list[Found]]:
 @cache
 def report_of_programs() -> list[dict[str, Any]]:
     """What is shown by default of the programs of the runtime tests."""
-    return report(PROGRAMS)
+    return report(variants.written())
 
 
 def in_fixture(file: EvalFile) -> list[Found]:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.runtime import variants
 from tests.check import not_shown
-from tests.check.evalfiles import PROGRAMS as ROOT
 from tests.check.evalfiles import Found, by_file, report_of_programs
 
-PROGRAMS = sorted(path for folder in ("rows", "programs") for path in (ROOT / folder).glob("*.py"))
+ROOT = variants.written()
+PROGRAMS = sorted(path for folder in variants.FOLDERS for path in (ROOT / folder).glob("*.py"))
 HEADER = re.compile(r"^# (expect|static): (.*)$", re.MULTILINE)
 CODE = re.compile(r"SS\d{3}")
 

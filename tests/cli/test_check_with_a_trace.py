@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from fixtures.runtime import variants
 from tests.cli.helpers import Cli, findings
 
 ROOT = Path(__file__).parents[2]
 TOGETHER = sorted((ROOT / "fixtures" / "together").glob("*.py"))
-PROGRAMS = ROOT / "fixtures" / "runtime" / "programs"
+PROGRAMS = variants.written() / "programs"
 CONFIRMED = (
     "asnumpy_into_pinned_racy",
     "bincount_of_labels_racy",

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 import streamsafe
+from fixtures.runtime import variants
 from streamsafe.order.hazard import Access
 from streamsafe.runtime.session import Host
 
-ROOT = Path(__file__).resolve().parents[2] / "fixtures" / "runtime"
+ROOT = variants.written()
 HEADER = re.compile(r"^# (expect|needs|host): (.*)$", re.M)
 HAZARD = re.compile(r"^# hazard: (SS\d+) (\d+|none) -> (\d+|exit)$", re.M)
 PROGRAMS = sorted(
-    (path for folder in ("rows", "programs") for path in (ROOT / folder).glob("*.py")),
+    (path for folder in variants.FOLDERS for path in (ROOT / folder).glob("*.py")),
     key=lambda path: str(path),
 )
 
