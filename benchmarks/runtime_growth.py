@@ -9,6 +9,7 @@ Prints a Markdown table: megabytes after ``--few`` (10,000) and after ``--many``
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import multiprocessing
 import resource
@@ -87,6 +88,23 @@ def unrecorded(torch: Any) -> Step:
     return step
 
 
+def streams(torch: Any) -> Step:
+    """Streams that work one behind the other, and are destroyed."""
+    x, runtime = torch.ones(64, device="cuda"), torch.cuda.cudart()
+
+    def step(_: int) -> None:
+        handle = ctypes.c_void_p()
+        runtime.cudaStreamCreate(ctypes.addressof(handle))
+        stream = torch.cuda.ExternalStream(handle.value)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            x.add_(1)
+        torch.cuda.current_stream().wait_stream(stream)
+        runtime.cudaStreamDestroy(handle.value)
+
+    return step
+
+
 def graphs(torch: Any) -> Step:
     """Graphs of one kernel that are captured, launched once and dropped."""
     x = torch.ones(64, device="cuda")
@@ -115,7 +133,7 @@ def code(torch: Any) -> Step:
 
 
 LOOPS: dict[str, Callable[[Any], Step]] = {
-    each.__name__: each for each in (operations, threads, locks, events, unrecorded, graphs, code)
+    each.__name__: each for each in (operations, threads, locks, events, unrecorded, streams, graphs, code)
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 from collections.abc import Callable
@@ -105,6 +106,23 @@ def streams(torch: Any) -> Step:
     return step
 
 
+def made_streams(torch: Any) -> Step:
+    """Streams of the runtime's, that work one behind the other, and are destroyed."""
+    x, runtime = torch.ones(64, device="cuda"), torch.cuda.cudart()
+
+    def step() -> None:
+        handle = ctypes.c_void_p()
+        assert not int(runtime.cudaStreamCreate(ctypes.addressof(handle)))
+        stream = torch.cuda.ExternalStream(handle.value)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            x.add_(1)
+        torch.cuda.current_stream().wait_stream(stream)
+        assert not int(runtime.cudaStreamDestroy(handle.value))
+
+    return step
+
+
 def code(torch: Any) -> Step:
     """Functions that are compiled, called and dropped, forwards and backwards."""
     x = torch.ones(64, device="cuda", requires_grad=True)
@@ -129,6 +147,7 @@ MADE: dict[str, tuple[Callable[[Any], Step], bool]] = {
     "annotated edges": (annotated, False),
     "graphs": (graphs, False),
     "streams": (streams, False),
+    "streams of the runtime": (made_streams, False),
     "code": (code, False),
 }
 
@@ -181,3 +200,22 @@ def test_places_in_code_that_is_gone_are_kept_while_something_remembers_them(tor
     (hazard,) = session.hazards
     assert hazard.first is not None
     assert [hazard.first.stack[0].filename, hazard.second.stack[0].filename] == ["<first>", "<second>"]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_work_of_a_stream_that_is_destroyed_goes_on(torch: Any, waits: bool) -> None:
+    x, side, runtime = torch.ones(64, device="cuda"), torch.cuda.Stream(), torch.cuda.cudart()
+    handle = ctypes.c_void_p()
+    torch.cuda.synchronize()
+    with streamsafe.sanitize("collect") as session:
+        runtime.cudaStreamCreate(ctypes.addressof(handle))
+        stream = torch.cuda.ExternalStream(handle.value)
+        with torch.cuda.stream(stream):
+            x.add_(1)
+        if waits:
+            side.wait_stream(stream)
+        runtime.cudaStreamDestroy(handle.value)
+        with torch.cuda.stream(side):
+            x.mul_(2)
+        torch.cuda.synchronize()
+    assert [hazard.code for hazard in session.hazards] == ([] if waits else ["SS102"])

@@ -64,10 +64,9 @@ class TorchChecker(NativeChecker):
 
     def destroy_stream(self, key: Hashable) -> None:
         if _is_queue(key):
-            if self._line_ids.pop(key, None) is not None:
-                self._spaces.pop(key, None)
-                self._kinds.pop(key, None)
-                self._extension.forget_line(*key)
+            for known in (self._line_ids, self._spaces, self._kinds):
+                known.pop(key, None)
+            self._extension.forget_line(*key)
         else:
             super().destroy_stream(key)
 

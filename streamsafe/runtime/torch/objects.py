@@ -118,6 +118,17 @@ class Base:
 
     # -- what the Python hooks see (streamsafe.runtime.torch.hooks.interface.Collector) -----------------------------
 
+    def stream_destroyed(self, stream: int) -> None:
+        monitor = self._monitor
+        if monitor is None:
+            return
+        for device in range(sys.modules["torch"].cuda.device_count()):
+            monitor.destroy_stream(device, stream)
+            with monitor.lock:
+                monitor.drain()  # before another stream has the handle
+                monitor.checker.destroy_stream((device, stream))
+            self._streams.pop((device, stream), None)
+
     def exported(self, tensor: Any, interface: str, stream: int | None) -> None:
         """Where DLPack's two streams are the same, torch records nothing: it is a wait for that stream all the same."""
         monitor = self._monitor

@@ -94,6 +94,9 @@ class Collector(Protocol):
     def stream_done(self, device: int, stream: int) -> None:
         """``query()`` of a stream answered True (row TS-20)."""
 
+    def stream_destroyed(self, stream: int) -> None:
+        """A stream of ``torch.cuda.cudart()`` is about to be destroyed: another one may have its handle."""
+
     def waits_for_nothing(self, device: int, stream: int) -> None:
         """A stream waits for an event that was never recorded, which CUDA is not asked for (row TS-12)."""
 

@@ -139,6 +139,14 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
 
         return query
 
+    def destroy(original: Callable[[int], Any]) -> Callable[[int], Any]:
+        @wraps(original)
+        def cudaStreamDestroy(stream: int) -> Any:
+            collector.stream_destroyed(stream)
+            return original(stream)
+
+        return cudaStreamDestroy
+
     def elapsed(original: Callable[..., float]) -> Callable[..., float]:
         @wraps(original)
         def elapsed_time(self: Any, end_event: Any) -> float:
@@ -177,6 +185,7 @@ def install(torch: Any, patches: Patches, collector: Collector) -> None:
         (torch._C, "_activate_gpu_trace", traced),
     ):
         patches.wrap(owner, name, make)
+    patches.wrap(getattr(cuda, "_cudart", None), "cudaStreamDestroy", destroy)
     original = cuda.Event.__dict__.get("__new__")
     if original is not None:
         function = getattr(original, "__func__", original)
