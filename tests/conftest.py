@@ -18,6 +18,7 @@ SHORT = (
     "tests/check/test_waits_in_small_programs.py",
     "tests/check/test_idioms.py",
     "tests/check/test_projects.py",
+    "tests/check/test_some_fixtures.py",
     "tests/cli/test_baseline.py",
     "tests/cli/test_check.py",
     "tests/cli/test_formats.py",
@@ -57,6 +58,9 @@ SLOW = (
     "tests/check/test_rewrites.py",
     "tests/cli/test_check_with_a_trace.py",
     "tests/runtime/",
+    "tests/native/",
+    "tests/apis/",
+    "tests/check/test_some_fixtures.py",
 )
 """What takes longest, and so begins first when several processes share the tests."""
 
@@ -108,7 +112,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     option = config.option
     if getattr(option, "numprocesses", 0) is None and _is_short(config):
         if not (option.usepdb or option.collectonly or hasattr(config, "workerinput")):
-            option.numprocesses = PROCESSES
+            option.numprocesses, option.dist = PROCESSES, "loadscope"
 
 
 def _torch_code_is_built() -> bool:

@@ -337,9 +337,10 @@ def _runner() -> Files:
     if _files is None or _files.parsed > KEPT:
         from streamsafe.check.check import Files
 
-        known = _files.defined if _files is not None else None
-        _files = None
-        gc.collect()  # trees hold each other: those of the old files would stay beside the new ones
+        known = None
+        if _files is not None:
+            known, _files = _files.defined, None
+            gc.collect()  # trees hold each other: those of the old files would stay beside the new ones
         _files = Files([], _STATE[0], _STATE[1], known)
     return _files
 
