@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from collections.abc import Container, Iterator
 from itertools import islice
 from types import FrameType
@@ -74,6 +75,18 @@ def _handles(value: object) -> list[int]:
     return [handle for handle in found if handle is not None]
 
 
+def _globals_of_the_program() -> Iterator[tuple[str, object]]:
+    """The variables of the modules that are neither installed packages nor of Python."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and not file.startswith(_INSTALLED):
+            yield from list(vars(module).items())
+
+
+_INSTALLED = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
 Paths = Iterator[tuple[str, object]]
 
 
@@ -129,6 +142,8 @@ def _place(frame: Frame) -> str:
 def of_stream(handle: int) -> str:
     """The module-level variable that holds a stream, or where it is first used.
 
+    Where no code of the program runs, as at the end of a test, the modules that are loaded are looked at.
+
     Local variables are not looked at: reading a frame's makes Python keep what they held alive, and with it memory.
 
     Args:
@@ -145,4 +160,8 @@ def of_stream(handle: int) -> str:
                     return name
         frame = frame.f_back
     found = sites.frames(sites.capture(1))
+    if not looked:
+        for name, value in _globals_of_the_program():
+            if any(library.stream_handle(value) == handle for library in libraries):
+                return name
     return f"the stream first used at {_place(found[0])}" if found else "a stream of unknown origin"

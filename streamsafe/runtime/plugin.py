@@ -40,6 +40,7 @@ _workers = pytest.StashKey[dict[str, Any]]()
 _children = pytest.StashKey[Reports]()
 _sessions = pytest.StashKey[list[Any]]()
 _failed = pytest.StashKey[list[Any]]()
+_raised = pytest.StashKey[list[Any]]()
 _suppressions = pytest.StashKey[str]()
 _fail_on = pytest.StashKey[int]()
 _suppressed = pytest.StashKey[Counter[str]]()
@@ -256,7 +257,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     item.stash[_sessions] = []
-    item.stash[_failed] = []
+    item.stash[_failed], item.stash[_raised] = [], []
     return (yield)
 
 
@@ -300,6 +301,7 @@ def _failing(session: Any, item: pytest.Item) -> list[Hazard]:
     """
     if session.mode == "warn":
         return []
+    item.stash[_raised] += session.raised
     others = [] if session.inner else session.hazards
     return [*session.raised, *(hazard for hazard in others if _fails(hazard.confidence, item.config))]
 
@@ -347,7 +349,10 @@ def _open(item: pytest.Item) -> None:
         options |= given
     try:
         manager = sanitize(**options, ignore=ignored)
-        item.stash[_sessions].append((manager, manager.__enter__()))
+        session = manager.__enter__()
+        item.stash[_sessions].append((manager, session))
+        if session.mode == "raise":
+            session.found = session.found or (lambda _: None)  # the test that fails of it shows it in full
     except (TypeError, ValueError) as error:
         raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.streamsafe: {error}") from error
 
@@ -382,6 +387,7 @@ def pytest_runtest_makereport(
         if hazard is not None and type(error).__name__ == "StreamHazardError":
             caught = not call.excinfo.traceback or call.excinfo.traceback[-1].path == Path(__file__)
             item.stash[_failed].append(hazard)
+            caught = caught and any(hazard is each for each in item.stash[_raised])
             report.longrepr = _HazardRepr(hazard, CAUGHT if caught else "")
     return report
 

@@ -346,3 +346,25 @@ def test_of_something():
     assert status == 0
     assert "streamsafe: building one\n" in output
     assert "streamsafe: building another\n" in output
+
+
+def test_what_is_found_at_the_end_of_a_test(tmp_path: Path) -> None:
+    """Memory is released where no exception is raised, and where no code of the program runs; its stream has a name."""
+    tests = """
+import cupy as cp
+
+side = cp.cuda.Stream(non_blocking=True)
+
+
+def test_released():
+    x = cp.zeros(4096)
+    cp.cuda.Device().synchronize()
+    with side:
+        x += 1
+"""
+    status, output = run(tmp_path, "--streamsafe=simulate", tests=tests)
+    assert status == 1
+    assert "on `side` may still be writing `x`" in output or "on `side` may still be reading `x`" in output
+    assert "of unknown origin" not in output
+    assert "did not reach pytest" not in output
+    assert output.count("   = missing edge") == 1  # the warning is one line
