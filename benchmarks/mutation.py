@@ -29,14 +29,14 @@ ROOT = Path(__file__).resolve().parents[1]
 GROUPS = {
     "order": (
         "streamsafe/order",
-        "capture checker clocks edges engine memory pools views".split(),
+        "captures checker clocks decide edges memory pools views".split(),
         "tests/order/test_conflicts.py tests/order/test_event_behaviours.py tests/order/test_capture.py "
         "tests/order/test_semantics_table.py tests/order/test_allocate_again.py tests/order/test_views.py "
         "tests/order/test_marks.py tests/order/test_oracle.py tests/order/test_bounded.py",
     ),
     "monitor": (
         "streamsafe/runtime",
-        "monitor blocks fingerprints host lifetime policy replay session sites threads".split(),
+        "blocks judge memory_names monitor places repeats session threads".split(),
         "tests/runtime/test_monitor.py tests/runtime/test_session.py tests/runtime/test_host.py "
         "tests/runtime/test_fingerprints.py tests/runtime/test_traces.py tests/runtime/test_interception.py "
         "tests/runtime/test_details.py tests/runtime/test_frontend.py tests/runtime/test_lifetime.py "

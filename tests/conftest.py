@@ -9,9 +9,11 @@ from hypothesis import HealthCheck, settings
 
 SHORT = (
     "tests/order",
-    "tests/rules",
+    "tests/rules/test_fixes.py",
+    "tests/rules/test_rules.py",
+    "tests/rules/test_third_party.py::test_found",
     "tests/apis",
-    "tests/native/test_core.py",
+    "tests/native/test_core.py::test_random_programs[12-",
     "tests/check/test_cache.py",
     "tests/check/test_graphs_in_small_programs.py",
     "tests/check/test_python_in_small_programs.py",
@@ -38,6 +40,14 @@ SHORT = (
     "tests/test_layout.py",
 )
 """Folders, files and tests that plain ``pytest`` runs: a minute at the most."""
+
+SAMPLED = (
+    "tests/runtime/test_fixtures.py",
+    "tests/runtime/test_host.py",
+    "tests/runtime/test_indexing.py",
+    "tests/runtime/test_interception.py",
+)
+"""Files of which plain ``pytest`` runs one test in ``SHARE``."""
 
 SHARE = 10
 """Of tests marked exhaustive one in so many is run without ``--all``, always the same ones."""
@@ -155,7 +165,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.stash[_short] or not collection_path.is_relative_to(config.rootpath / "tests"):
         return None
     name = collection_path.relative_to(config.rootpath).as_posix()
-    paths = {each.partition("::")[0] for each in SHORT}
+    paths = {each.partition("::")[0] for each in (*SHORT, *SAMPLED)}
     leads_to = name == "tests" or any(each.startswith(f"{name}/") for each in paths)
     return None if leads_to or any(f"{name}/".startswith(f"{each}/") for each in paths) else True
 
@@ -165,13 +175,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     named = tuple(argument for argument in config.args if "::" in argument)
 
     def is_run(item: pytest.Item) -> bool:
+        drawn = zlib.crc32(item.nodeid.encode()) % SHARE == 0
         if config.stash[_short] and not item.nodeid.startswith(SHORT):
-            return False
+            return drawn and item.nodeid.startswith(SAMPLED)
         if config.option.all or item.get_closest_marker("exhaustive") is None:
             return True
-        return zlib.crc32(item.nodeid.encode()) % SHARE == 0 or (
-            bool(named) and item.nodeid.startswith(named)
-        )
+        return drawn or (bool(named) and item.nodeid.startswith(named))
 
     left_out = [item for item in items if not is_run(item)]
     if left_out:
