@@ -53,6 +53,14 @@ def test_every_row_that_is_cited_is_in_the_table() -> None:
     assert sorted(each for each in cited if each[0] not in rows) == []
 
 
+def test_the_modules_of_the_page_on_architecture_are_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "streamsafe").rglob("*.py")]
+    named = re.findall(r"`([\w/]+\.py)`", text)
+    assert len(named) > 40
+    assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
+
+
 def test_every_row_has_programs_or_is_cited() -> None:
     """The table has no row that nothing goes by."""
     said = "\n".join(path.read_text(encoding="utf-8") for path in SOURCES if path != TABLE)
