@@ -73,7 +73,7 @@ def _cuda_core(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Launch:
-    """A launch that is told before it is made, once."""
+    """Reports what a kernel's arguments point to before it is launched; a launch inside another one reports nothing."""
 
     def __init__(self, operation: str, args: Iterable[Any], stream: Any) -> None:
         self._outer = _thread.inside

@@ -160,7 +160,7 @@ def of_stream(handle: int) -> str:
                     return name
         frame = frame.f_back
     found = sites.frames(sites.capture(1))
-    if not looked:
+    if not found:
         for name, value in _globals_of_the_program():
             if any(library.stream_handle(value) == handle for library in libraries):
                 return name

@@ -24,9 +24,9 @@ from torch import nn
 """
 
 
-def check_program(folder: Path, program: str) -> None:
+def check_program(folder: Path, program: str, head: str = HEAD) -> None:
     """Compare the findings in a program, but for *possible* ones, with the marks on its lines."""
-    text = HEAD + program
+    text = head + program
     write_tree(folder, {"module.py": text})
     found = check_tree(folder).get("module.py", [])
     shown = [each for each in found if each.confidence != "possible"]

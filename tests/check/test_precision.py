@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.check.evalfiles import EvalFile, check_tree, write_tree
+from tests.check.small_programs import check_program
 
 HEAD = """\
 import contextlib
@@ -497,8 +497,4 @@ def bad_gathered(count):
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_shown(name: str, tmp_path: Path) -> None:
-    text = HEAD + CASES[name]
-    write_tree(tmp_path, {"module.py": text})
-    found = check_tree(tmp_path).get("module.py", [])
-    shown = [each for each in found if each.confidence != "possible"]
-    assert not EvalFile(tmp_path / "module.py", text).disagreements(shown)
+    check_program(tmp_path, CASES[name], HEAD)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.check.evalfiles import EvalFile, check_tree, write_tree
+from tests.check.small_programs import check_program
 
 HEAD = """\
 import functools
@@ -405,7 +405,4 @@ def good_from_the_host(path):
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_shown(name: str, tmp_path: Path) -> None:
-    write_tree(tmp_path, {"module.py": HEAD + CASES[name]})
-    found = check_tree(tmp_path).get("module.py", [])
-    shown = [each for each in found if each.confidence != "possible"]
-    assert not EvalFile(tmp_path / "module.py", HEAD + CASES[name]).disagreements(shown)
+    check_program(tmp_path, CASES[name], HEAD)

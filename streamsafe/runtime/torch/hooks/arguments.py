@@ -93,7 +93,7 @@ def uses(arguments: list[Argument], written: frozenset[str] | set[str] | None) -
 
 
 def analysable(torch: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arguments as torch's analysis of a kernel takes them, and what it is told of descriptors."""
+    """A kernel's arguments for PyTorch's analysis: tensors in place of their descriptors, and the block shapes."""
     plain, descriptors = {}, {}
     for name, value in given.items():
         base = getattr(value, "base", None)
