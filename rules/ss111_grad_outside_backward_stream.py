@@ -60,8 +60,7 @@ class Trainer:
     def step(self, batch):
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
-            loss = self.model(batch).sum()
-            loss.backward()
+            self.model(batch).sum().backward()
         self.optimizer.step()  # expect: SS111
 """
     good = """\
@@ -77,8 +76,7 @@ class Trainer:
     def step(self, batch):
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
-            loss = self.model(batch).sum()
-            loss.backward()
+            self.model(batch).sum().backward()
         torch.cuda.current_stream().wait_stream(self.side)
         self.optimizer.step()
 """

@@ -71,9 +71,8 @@ def scale(n, rounds):
     for _ in range(rounds):
         with producer:
             x = cupy.arange(n)
-            ready = producer.record()
         with consumer:
-            consumer.wait_event(ready)
+            consumer.wait_event(producer.record())
             results.append(x * 2)  # expect: SS202
         del x
     return results
@@ -90,9 +89,8 @@ def scale(n, rounds):
     for _ in range(rounds):
         with producer:
             x = cupy.arange(n)
-            ready = producer.record()
         with consumer:
-            consumer.wait_event(ready)
+            consumer.wait_event(producer.record())
             results.append(x * 2)
             done = consumer.record()
         producer.wait_event(done)
