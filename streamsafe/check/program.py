@@ -322,7 +322,7 @@ class Hazard:
 
 _COPIES = ("d2h", "h2d")
 _CALLERS = frozenset(("ambient", "null", "host"))
-"""Origins of the timelines that whoever calls a path gives it: what is done on them alone is ordered."""
+"""Origins of the timelines that a path's caller provides: work on them alone is ordered."""
 KEPT = 24
 """How many accesses of one block are remembered."""
 

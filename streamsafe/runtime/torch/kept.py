@@ -2,7 +2,7 @@
 
 All names of an output are one tensor: which launch a name means shows only in when it was given, and in what the
 function does next. Two names of one output that were given between different launches mean two results, where the
-function still reads both. A name that is read after each launch means the present result, whoever has given it.
+function still reads both. A name that is read after each launch means the present result.
 """
 
 from __future__ import annotations
