@@ -26,6 +26,8 @@ SHORT = (
     "tests/cli/test_formats.py",
     "tests/cli/test_suppress.py",
     "tests/runtime/test_commands.py::test_report_trace_verify_and_timeline",
+    "tests/runtime/test_fingerprints.py",
+    "tests/runtime/test_host.py::test_writes",
     "tests/runtime/test_monitor.py",
     "tests/runtime/test_session.py",
     "tests/runtime/test_traces.py::test_lanes_and_edges",
@@ -46,6 +48,7 @@ SAMPLED = (
     "tests/runtime/test_host.py",
     "tests/runtime/test_indexing.py",
     "tests/runtime/test_interception.py",
+    "tests/runtime/test_unchanged.py",
 )
 """Files of which plain ``pytest`` runs one test in ``SHARE``."""
 
