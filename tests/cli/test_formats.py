@@ -65,6 +65,7 @@ def test_sarif(cli: Cli, project: Path) -> None:
         first,
     ]
     assert place(flow[-1]["location"]) == second
+    assert [place(each["location"]) for each in flow if each["importance"] == "essential"] == [second]
     (change,) = result["fixes"][0]["artifactChanges"]
     (replacement,) = change["replacements"]
     assert replacement["insertedContent"]["text"].strip() == "torch.cuda.current_stream().wait_stream(side)"
