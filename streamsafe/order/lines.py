@@ -82,7 +82,8 @@ def _written(edge: Edge, explained: dict[str, str]) -> str:
     if edge.kind == "device":
         return _DEVICE[edge.library].format(edge.module or edge.library)
     if edge.kind == "record":
-        memory = edge.memory if edge.memory and " " not in edge.memory else "tensor"
+        named = edge.memory and " " not in edge.memory and "[..." not in edge.memory
+        memory = edge.memory if named else "tensor"
         return f"{memory}.record_stream({_stream(source, explained)})"
     if edge.kind == "synchronize":
         if communicates(source.name):  # the wait of a work does not block the host
