@@ -14,7 +14,6 @@ SHORT = (
     "tests/rules/test_third_party.py::test_found",
     "tests/apis",
     "tests/native/test_core.py::test_random_programs[12-",
-    "tests/check/test_cache.py",
     "tests/check/test_graphs_in_small_programs.py",
     "tests/check/test_python_in_small_programs.py",
     "tests/check/test_waits_in_small_programs.py",
@@ -44,6 +43,7 @@ SHORT = (
 """Folders, files and tests that plain ``pytest`` runs: a minute at the most."""
 
 SAMPLED = (
+    "tests/check/test_cache.py",
     "tests/runtime/test_fixtures.py",
     "tests/runtime/test_host.py",
     "tests/runtime/test_indexing.py",
