@@ -381,6 +381,25 @@ def bad():
     torch.cuda.synchronize()
     return begin.elapsed_time(end)  # expect: SS312
 """,
+    "training with uneven inputs waits at its end": """
+from torch.distributed.algorithms.join import Join
+
+def bad(model, batches, optimizer):
+    begin = time.time()
+    with Join([model]):
+        for batch in batches:
+            model(batch.cuda()).sum().backward()
+            optimizer.step()
+        return time.time() - begin  # expect: SS311
+
+def good(model, batches, optimizer):
+    begin = time.time()
+    with Join([model]):
+        for batch in batches:
+            model(batch.cuda()).sum().backward()
+            optimizer.step()
+    return time.time() - begin
+""",
     "a wait for the device under a condition is one that may be left out": """
 def bad(x: torch.Tensor, settings):
     y = x.cuda().to("cpu", non_blocking=True)

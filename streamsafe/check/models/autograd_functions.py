@@ -51,3 +51,9 @@ def data_loader(lib: Modules, c: Call) -> V:
         if not (isinstance(workers, Const) and not workers.value):
             lib.m.pinning.add(s.vn)
     return s
+
+
+@models(FUNCTIONS, "torch.distributed.algorithms.join.Join torch.distributed.algorithms.Join")
+def join_context(lib: Modules, c: Call) -> V:
+    """Training with uneven inputs: its exit asks the other ranks until all are done, and reads the answer."""
+    return Ctx("joining")

@@ -418,7 +418,7 @@ class Library(Captures):
             if ctx.kind == "expecting":
                 self.m.expecting += 1
                 return ("expecting",)
-            if ctx.kind in ("stack", "pool"):
+            if ctx.kind in ("stack", "pool", "joining"):
                 return (ctx.kind, ctx.payload)
             if ctx.kind == "capture":
                 g, stream, options = ctx.payload
@@ -448,6 +448,8 @@ class Library(Captures):
             self.devices.pop()
         elif opened[0] == "expecting":
             self.m.expecting -= 1
+        elif opened[0] == "joining":
+            self.order.device_wait(self.m.site(node))
         elif opened[0] == "stack":
             while opened[1]:
                 last = opened[1].pop()
