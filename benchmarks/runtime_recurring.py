@@ -10,11 +10,12 @@ times the plain step that is, and how many hazards were counted.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
+
+from device import ready
 
 import streamsafe
 
@@ -82,15 +83,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--simulate", action="store_true", help="the simulated device")
     options = parser.parse_args()
-    if options.simulate:
-        from streamsafe.simulate import torch as simulate
-
-        simulate.install()
-    import torch
-
-    with contextlib.suppress(streamsafe.StreamHazardError), streamsafe.sanitize("collect"):
-        torch.ones(1, device="cuda").add_(1)  # builds and installs
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
+    torch = ready(simulate=options.simulate)
     print("| the hazard is | plain us | streamsafe us | ratio | counted |")
     print("|---|---|---|---|---|")
     for name, step in loop(torch).items():

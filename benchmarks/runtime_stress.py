@@ -21,6 +21,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from device import ready
+
 import streamsafe
 
 RACE = "x.add_(1)\nwith on(side): x.mul_(2)"
@@ -159,15 +161,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=200)
     parser.add_argument("--simulate", action="store_true", help="the simulated device")
     options = parser.parse_args()
-    if options.simulate:
-        from streamsafe.simulate import torch as simulate
-
-        simulate.install()
-    import torch
-
-    with contextlib.suppress(streamsafe.StreamHazardError), streamsafe.sanitize("collect"):
-        torch.ones(1, device="cuda").add_(1)  # builds and installs
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
+    torch = ready(simulate=options.simulate)
     print("| part | times | wrong |")
     print("|---|---|---|")
     for name in options.only.split(","):

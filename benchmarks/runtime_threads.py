@@ -10,13 +10,14 @@ default `threads=True` is.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import queue
 import statistics
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+from device import ready
 
 import streamsafe
 
@@ -102,15 +103,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--simulate", action="store_true", help="the simulated device")
     options = parser.parse_args()
-    if options.simulate:
-        from streamsafe.simulate import torch as simulate
-
-        simulate.install()
-    import torch
-
-    with contextlib.suppress(streamsafe.StreamHazardError), streamsafe.sanitize("collect"):
-        torch.ones(1, device="cuda").add_(1)  # builds and installs
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}\n")
+    torch = ready(simulate=options.simulate)
     print("| loop | plain us | default | threads=True, of the default |")
     print("|---|---|---|---|")
     for name, loop in loops(torch).items():

@@ -159,7 +159,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     if config.option.all:
         return "all tests: about a quarter of an hour on two cores (-n 2 --dist loadscope)"
     if config.stash[_short]:
-        return "the short run, half a minute on two cores; `pytest FOLDER` runs a folder, `pytest --all` everything"
+        return "the short run, about a minute on two cores; `pytest FOLDER` runs a folder, `pytest --all` everything"
     return f"of tests marked exhaustive, one in {SHARE}; all of them with --all"
 
 

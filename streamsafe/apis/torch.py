@@ -170,7 +170,7 @@ METADATA: tuple[Call, ...] = (
     *each(
         "torch.Tensor",
         """element_size data_ptr nelement get_device ndimension is_shared register_hook nbytes __len__ names
-        register_post_accumulate_grad_hook has_names storage_type""",
+        register_post_accumulate_grad_hook has_names storage_type __dlpack_device__""",
         shape_of="*",
         result=HOST,
     ),

@@ -215,10 +215,14 @@ def check(
         if kept is not None and problems is not None:
             problems += kept.problems
         found = [results[task.path] for task in tasks if task.path in results]
-        if project.callers_left and found:
-            first = next((each for each in found if each.path in planned.looked), found[0])
-            first.notes.append(f"{project.callers_left} further files that may call it were not run")
-        return Results(_reported(planned, found), footprint.drain() | project.others(), stopped)
+        reported = _reported(planned, found)
+        if project.callers_left:
+            if not reported:  # nothing of the named files themselves was run
+                reported = [Checked(next(iter(planned.looked)))]
+            reported[0].notes.append(
+                f"{project.callers_left} further files that may call the named ones were not run"
+            )
+        return Results(reported, footprint.drain() | project.others(), stopped)
     finally:
         gc.set_threshold(*thresholds)
         _begin({}, {}, None)

@@ -103,15 +103,32 @@ def moved(x):
 """
 
 
+PLAIN = {
+    "pkg/plain.py": "def double(x):\n    return x * 2\n",
+    **{
+        f"pkg/streams{at}.py": "import torch\nfrom .plain import double\n\n\ndef use(x):\n"
+        "    with torch.cuda.stream(torch.cuda.Stream()):\n        return double(x)\n"
+        for at in range(5)
+    },
+}
+
+
 def test_many_callers_of_a_named_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     callers = {
         f"pkg/use{at}.py": "from .mover import moved\ndef use(x):\n    return moved(x) + 1\n"
         for at in range(5)
     }
-    write_tree(tmp_path, {"pyproject.toml": "", "pkg/__init__.py": "", "pkg/mover.py": MOVER, **callers})
+    write_tree(
+        tmp_path, {"pyproject.toml": "", "pkg/__init__.py": "", "pkg/mover.py": MOVER, **PLAIN, **callers}
+    )
     monkeypatch.chdir(tmp_path)
-    told = "3 further files that may call it were not run"
-    command = ["check", "-v", "--no-cache", "-j1", "pkg/mover.py"]
-    assert told not in CliRunner().invoke(main, command).stderr
+    told = "3 further files that may call the named ones were not run"
+
+    def said(*files: str) -> str:
+        return CliRunner().invoke(main, ["check", "-v", "--no-cache", "-j1", *files]).stderr
+
+    assert "further files" not in said("pkg/mover.py")
     monkeypatch.setattr(checked_files, "MOST_CALLERS", 2)
-    assert told in CliRunner().invoke(main, command).stderr
+    assert told in said("pkg/mover.py")
+    assert "not run to its end" not in said("pkg")
+    assert told in said("pkg/plain.py")  # where nothing of the named file itself is run

@@ -381,6 +381,25 @@ def bad():
     torch.cuda.synchronize()
     return begin.elapsed_time(end)  # expect: SS312
 """,
+    "what is asked of an exporter's device touches no data": """
+class Bad:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        with torch.cuda.stream(self.side):
+            self.pixels = torch.ones(4, device="cuda")
+
+    def shown(self):
+        return self.pixels.mean()  # expect: SS101
+
+class Good:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        with torch.cuda.stream(self.side):
+            self.pixels = torch.ones(4, device="cuda")
+
+    def __dlpack_device__(self):
+        return self.pixels.__dlpack_device__()
+""",
     "training with uneven inputs waits at its end": """
 from torch.distributed.algorithms.join import Join
 

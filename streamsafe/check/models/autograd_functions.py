@@ -55,5 +55,5 @@ def data_loader(lib: Modules, c: Call) -> V:
 
 @models(FUNCTIONS, "torch.distributed.algorithms.join.Join torch.distributed.algorithms.Join")
 def join_context(lib: Modules, c: Call) -> V:
-    """Training with uneven inputs: its exit asks the other ranks until all are done, and reads the answer."""
+    """Training with uneven inputs: its exit asks the other ranks until all are done, and reads the answer (TM-08)."""
     return Ctx("joining")

@@ -25,7 +25,7 @@ SIZES = frozenset(
     register_hook is_floating_point requires_grad_ retain_grad register_post_accumulate_grad_hook is_conj is_neg
     is_signed is_complex is_inference is_coalesced is_distributed is_set_to is_shared is_same_size dim_order sparse_dim
     dense_dim ndimension qscheme q_scale q_zero_point has_names const_data_ptr
-    _size _nbytes nbytes""".split()
+    _size _nbytes nbytes __dlpack_device__""".split()
 )
 """What asks for the shape of a tensor, or sets what is no data."""
 RARE = frozenset(
