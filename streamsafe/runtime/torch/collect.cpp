@@ -1,4 +1,4 @@
-// torch's operators, streams and memory, brought to the core. extension.py says how this is built and what it offers.
+// torch's operators, streams and memory, brought to the core. streamsafe/toolchain/torch.py builds it.
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
 #include <pthread.h>
