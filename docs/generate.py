@@ -21,8 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamsafe.registry import all_rules
-from streamsafe.rule import Rule
+from streamsafe.rule import Rule, all_rules
 
 if TYPE_CHECKING:
     import click

@@ -1,1 +1,1 @@
-"""The rules: one module each. Installed as ``streamsafe.rules``; ``streamsafe.registry`` loads them."""
+"""The rules: one module each. Installed as ``streamsafe.rules``; ``streamsafe.rule`` loads them."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from streamsafe.project.version import __version__
+
 if TYPE_CHECKING:
     from streamsafe.runtime.allow import allow as allow
     from streamsafe.runtime.annotate import annotate as annotate
@@ -12,8 +14,6 @@ if TYPE_CHECKING:
     from streamsafe.runtime.errors import StreamHazardWarning as StreamHazardWarning
     from streamsafe.runtime.sanitize import sanitize as sanitize
     from streamsafe.runtime.session import Session as Session
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Session": "session",

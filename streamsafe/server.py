@@ -20,19 +20,19 @@ from lsprotocol import types
 from pygls import uris
 from pygls.lsp.server import LanguageServer
 
-from streamsafe import __version__, registry
 from streamsafe.findings.checking import Request
 from streamsafe.findings.collect import Finding, Texts
 from streamsafe.findings.edits import Edit, Fix
 from streamsafe.order.hazard import CONFIDENCES
 from streamsafe.project.files import File, discover
 from streamsafe.project.settings import ConfigError, Configs
-from streamsafe.registry import RegistryError
+from streamsafe.project.version import __version__
 from streamsafe.repairs.checking import check
 from streamsafe.repairs.noqa import additions
 from streamsafe.repairs.repair import fix_of, repair
 from streamsafe.report.json import as_dict
 from streamsafe.report.record import Place, Record, records
+from streamsafe.rule import RegistryError, find_rule
 
 DELAY = 0.3
 """Seconds without a keystroke after which a document is checked."""
@@ -283,7 +283,7 @@ class Server(LanguageServer):
 
         Raises:
             streamsafe.project.settings.ConfigError: a configuration file is unusable.
-            streamsafe.registry.RegistryError: a selector names no rule.
+            streamsafe.rule.RegistryError: a selector names no rule.
         """
         path, request, files = self._request(path)
         report = check(request, files, {path: data})
@@ -304,7 +304,7 @@ class Server(LanguageServer):
 
         Raises:
             streamsafe.project.settings.ConfigError: a configuration file is unusable.
-            streamsafe.registry.RegistryError: a selector names no rule.
+            streamsafe.rule.RegistryError: a selector names no rule.
         """
         path, request, files = self._request(path)
         given = {path: data}
@@ -488,7 +488,7 @@ def _hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
 
 def _about(record: Record) -> str:
     """What a rule reports and why that is bad, with a link to its page, which has an example and its repair."""
-    rule = registry.rule(record.code)
+    rule = find_rule(record.code)
     if rule is None:
         return f"**{record.code} {record.name}**"
     title, _, body = rule.documentation().partition("\n")

@@ -18,8 +18,7 @@ from click.testing import CliRunner
 
 from streamsafe.cli import COMMANDS, main
 from streamsafe.project import settings as config
-from streamsafe.registry import all_rules
-from streamsafe.rule import DOCUMENTATION
+from streamsafe.rule import DOCUMENTATION, all_rules
 
 if sys.version_info >= (3, 11):
     import tomllib

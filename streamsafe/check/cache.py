@@ -18,7 +18,6 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from streamsafe import __version__
 from streamsafe.order.hazard import (
     Access,
     Assumption,
@@ -32,6 +31,7 @@ from streamsafe.order.hazard import (
     Note,
     Span,
 )
+from streamsafe.project.version import __version__
 
 FORMAT: Final = 2
 DAYS: Final = 30

@@ -3,7 +3,7 @@
     files = Files(paths, {"editor.py": b"..."})
     for path in paths:
         for conflict in files.run(path).conflicts:
-            hazard = registry.code_for(conflict)
+            hazard = rules.code_for(conflict)
 
 Nothing here knows of processes, caches or what is shown: a process makes one :class:`Files` and asks it for some files.
 """

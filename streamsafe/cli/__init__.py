@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from streamsafe import __version__
+from streamsafe.project.version import __version__
 
 # command -> module attribute, short help. The help stands here so that `streamsafe --help` imports no command.
 COMMANDS: dict[str, tuple[str, str]] = {

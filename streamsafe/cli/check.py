@@ -286,8 +286,8 @@ def _format_of(config: Config) -> str | None:
 
 def _check(options: Options, request: checking.Request, files: list[File], given: dict[str, bytes]) -> Report:
     from streamsafe.findings.baseline import BaselineError
-    from streamsafe.registry import RegistryError
     from streamsafe.repairs.checking import check
+    from streamsafe.rule import RegistryError
 
     try:
         with progress(quiet=options.quiet) as done:

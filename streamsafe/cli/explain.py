@@ -16,8 +16,7 @@ from streamsafe.project.files import File
 from streamsafe.project.settings import Config, Configs
 from streamsafe.project.suppressions import find
 from streamsafe.project.text import SourceError, read
-from streamsafe.registry import RegistryError, code_for
-from streamsafe.registry import rule as rule_of
+from streamsafe.rule import RegistryError, code_for, find_rule
 
 
 def explain(place: str, configs: Configs, layer: Layer = (None, (), ())) -> int:
@@ -89,7 +88,7 @@ def _hidden(conflict: Conflict, code: str, codes: frozenset[str], config: Config
         least = least_confidence(place.filename, config)
         if not visible(hazard, least):
             why.append(f"it is {hazard.confidence}: --confidence {hazard.confidence} shows it")
-        rule = rule_of(code)
+        rule = find_rule(code)
         rows = range(place.row, place.end_row + 1)
         text = read(Path(place.filename).read_bytes(), place.filename).text
         if rule is not None and any(each.covers(code, rule.name, rows) for each in find(text)):

@@ -6,10 +6,9 @@ import sys
 
 import click
 
-from streamsafe import registry
 from streamsafe.cli import Failure
 from streamsafe.report.colour import linked, links_wanted
-from streamsafe.rule import Rule
+from streamsafe.rule import RegistryError, Rule, all_rules, find_rule
 
 
 @click.command()
@@ -20,11 +19,11 @@ from streamsafe.rule import Rule
 )
 def rule(code: str | None, every: bool, output_format: str) -> None:
     """Explain a rule, given its code or its name."""
-    known = _all_rules()
+    known = _known_rules()
     if every == (code is not None):
         raise click.UsageError("name one rule, or all with --all")
     if code is not None:
-        found = registry.rule(code)
+        found = find_rule(code)
         if found is None:
             raise click.UsageError(f"no rule has the code or the name {code!r}; see `streamsafe rules`")
         known = [found]
@@ -48,7 +47,7 @@ def _text(item: Rule) -> str:
 )
 def rules(output_format: str) -> None:
     """List all rules: code, name, severity, and whether they are on by default."""
-    known = _all_rules()
+    known = _known_rules()
     if output_format == "json":
         return _print_json([_described(item) for item in known])
     width = max(len(item.name) for item in known)
@@ -81,8 +80,8 @@ def _print_json(data: object) -> None:
     click.echo(json.dumps(data, indent=2))
 
 
-def _all_rules() -> list[Rule]:
+def _known_rules() -> list[Rule]:
     try:
-        return list(registry.all_rules().values())
-    except registry.RegistryError as error:
+        return list(all_rules().values())
+    except RegistryError as error:
         raise Failure(str(error)) from error

@@ -100,7 +100,7 @@ def check(
 
     Raises:
         streamsafe.findings.baseline.BaselineError: the baseline cannot be read.
-        streamsafe.registry.RegistryError: a rule cannot be loaded, or a selector names none.
+        streamsafe.rule.RegistryError: a rule cannot be loaded, or a selector names none.
     """
     given = given or {}
     _check_selectors(request, files)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from streamsafe import registry
 from streamsafe.check.assumptions import SHOWN_BY_DEFAULT
 from streamsafe.check.task import Checked, violation
 from streamsafe.findings import baseline
@@ -17,7 +16,7 @@ from streamsafe.project.files import File, matches
 from streamsafe.project.settings import Config
 from streamsafe.project.suppressions import Suppression, find
 from streamsafe.project.text import SourceError, Text, read
-from streamsafe.rule import SEVERITIES, Rule, Severity
+from streamsafe.rule import SEVERITIES, RegistryError, Rule, Severity, code_for, codes_of, find_rule, select
 
 if TYPE_CHECKING:
     from streamsafe.findings.verdict import Verdict
@@ -150,36 +149,36 @@ class Selection:
         override: the command line's layer, stronger than a configuration's.
 
     Raises:
-        registry.RegistryError: a selector names no rule.
+        RegistryError: a selector names no rule.
     """
 
     def __init__(self, override: Layer = (None, (), ())) -> None:
         self._override = override
         self._codes: dict[int, tuple[Config, frozenset[str]]] = {}
-        registry.select([override])
+        select([override])
 
     def check(self, config: Config) -> None:
         """See that a configuration's selectors name rules.
 
         Raises:
-            registry.RegistryError: one does not.
+            RegistryError: one does not.
         """
         try:
             self._of_config(config)
             for _, selectors in config.per_file_ignores:
-                registry.select([(None, (), selectors)])
+                select([(None, (), selectors)])
             fixes = (*(config.fixable or ()), *config.unfixable, *config.extend_safe_fixes)
             for selector in (*(each for each, _ in config.rule_severity), *fixes):
-                registry.codes_of(selector)
-        except registry.RegistryError as error:
-            raise registry.RegistryError(f"{config.path}: {error}") from error
+                codes_of(selector)
+        except RegistryError as error:
+            raise RegistryError(f"{config.path}: {error}") from error
 
     def codes(self, path: str, config: Config) -> frozenset[str]:
         """The codes that are on in a file."""
         codes = self._of_config(config)
         for pattern, selectors in config.per_file_ignores:
             if matches(path, False, config.root, (pattern,)):
-                codes -= frozenset().union(*(registry.codes_of(selector) for selector in selectors))
+                codes -= frozenset().union(*(codes_of(selector) for selector in selectors))
         return codes
 
     def severity(self, rule: Rule, config: Config) -> Severity | None:
@@ -187,7 +186,7 @@ class Selection:
         given = [
             (len(codes), level)
             for selector, level in config.rule_severity
-            if rule.code in (codes := registry.codes_of(selector))
+            if rule.code in (codes := codes_of(selector))
         ]
         return min(given, key=lambda each: each[0])[1] if given else None
 
@@ -202,15 +201,13 @@ class Selection:
         known = self._codes.get(id(config))
         if known is None:
             layer = (config.select, config.extend_select, config.ignore)
-            known = self._codes[id(config)] = (config, registry.select([layer, self._override]))
+            known = self._codes[id(config)] = (config, select([layer, self._override]))
         return known[1]
 
 
 def _length(rule: Rule, selectors: Iterable[str]) -> int:
     """How specific the most specific selector is that means a rule; -1 for none."""
-    lengths = (
-        0 if each == "ALL" else len(each) for each in selectors if rule.code in registry.codes_of(each)
-    )
+    lengths = (0 if each == "ALL" else len(each) for each in selectors if rule.code in codes_of(each))
     return max(lengths, default=-1)
 
 
@@ -250,7 +247,7 @@ def collect(
 
     shown: list[Finding] = []
     for conflict in (conflict for result in checked for conflict in result.conflicts):
-        hazard = registry.code_for(conflict)
+        hazard = code_for(conflict)
         rule = _rule(hazard.code)
         path = Finding(hazard, rule).span.filename
         config = config_of(path)
@@ -301,7 +298,7 @@ def fingerprints(findings: Iterable[Finding], texts: Texts, baseline_file: str) 
 
 
 def _rule(code: str) -> Rule:
-    rule = registry.rule(code)
+    rule = find_rule(code)
     assert rule is not None
     return rule
 
@@ -345,7 +342,7 @@ def _housekeeping(path: str, found: list[Suppression], codes: frozenset[str]) ->
             text = f"`{suppression.text}` names no code: write {suppression.kind}[SS101]"
             yield _note("unknown-code", text, span)
         for given in suppression.codes or ():
-            rule = registry.rule(given)
+            rule = find_rule(given)
             if rule is None:
                 ours = suppression.kind != "noqa" or (given[:2].upper() == "SS" and given[2:].isdigit())
                 if ours and "SS902" in codes:
@@ -364,7 +361,7 @@ def _directive(suppression: Suppression, given: str) -> str:
 
 
 def _note(name: str, operation: str, span: Span) -> Finding:
-    hazard = registry.code_for(violation(name, operation, span))
+    hazard = code_for(violation(name, operation, span))
     return Finding(hazard, _rule(hazard.code))
 
 

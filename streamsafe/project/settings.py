@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from streamsafe.order.hazard import CONFIDENCES, SEVERITIES, Confidence, Severity
+from streamsafe.project.version import __version__
 
 Returns = Literal["unknown", "none", "tensor", "pinned", "stream", "current-stream", "event", "context"]
 Allocator = Literal["torch", "cupy", "pinned"]
@@ -418,8 +419,6 @@ def _string(table: Mapping[str, Any], key: str, where: str) -> str:
 
 def _is_required(wanted: str, where: str) -> None:
     """See that this version is one that a project asks for: a version, or specifiers (``>=0.2,<1``)."""
-    from streamsafe import __version__
-
     for text in wanted.split(","):
         found = _SPECIFIER.fullmatch(text.strip())
         if found is None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Note, Span
 from streamsafe.order.wording import block, missing_edge, pending_phrase, quoted, shown
-from streamsafe.registry import rule as rule_of
 from streamsafe.report.again import again
 from streamsafe.report.paths import location
 from streamsafe.report.sources import Source, Sources, located
+from streamsafe.rule import find_rule
 
 Style = Callable[..., str]
 Facts = Sequence[tuple[str, str]]
@@ -53,7 +53,7 @@ class _Block:
     """The lines of one hazard. The rule says how severe it is and on which access it stands."""
 
     def __init__(self, hazard: Hazard, sources: Sources, style: Style, facts: Facts = ()) -> None:
-        rule = rule_of(hazard.code)
+        rule = find_rule(hazard.code)
         self.hazard = hazard
         self.sources = sources
         self.style = style

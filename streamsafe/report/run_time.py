@@ -7,10 +7,10 @@ from typing import Any, TextIO
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Memory, Note, Span
 from streamsafe.order.wording import access_phrase, block, shown
-from streamsafe.registry import rule as rule_of
 from streamsafe.report.colour import wanted
 from streamsafe.report.full import Style, plain, render
 from streamsafe.report.sources import Loaded, Sources, located
+from streamsafe.rule import find_rule
 
 CONTEXT = 2
 """Lines shown around the line of an access."""
@@ -63,7 +63,7 @@ def rows_around(frame: Frame, sources: Sources) -> list[tuple[int, str]]:
 
 def as_dict(hazard: Hazard) -> dict[str, Any]:
     """The hazard as JSON data: the keys of a static hazard, and both accesses with their stacks."""
-    rule = rule_of(hazard.code)
+    rule = find_rule(hazard.code)
     hazard = located(hazard, Loaded())
     first = hazard.first
     return {

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamsafe import __version__, registry
 from streamsafe.findings.edits import Edit, Fix
+from streamsafe.project.version import __version__
 from streamsafe.report.record import Place, Record
-from streamsafe.rule import DOCUMENTATION, Rule
+from streamsafe.rule import DOCUMENTATION, Rule, find_rule
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "%SRCROOT%"
@@ -38,7 +38,7 @@ def render(records: Iterable[Record], notes: Sequence[tuple[str, str]] = ()) -> 
                 "version": __version__,
                 "semanticVersion": __version__,
                 "informationUri": DOCUMENTATION,
-                "rules": [_rule(rule) for code in codes if (rule := registry.rule(code)) is not None],
+                "rules": [_rule(rule) for code in codes if (rule := find_rule(code)) is not None],
             }
         },
         "columnKind": "unicodeCodePoints",
@@ -138,7 +138,7 @@ def _passed(step: Place, number: int, record: Record) -> dict[str, Any]:
 
 def _flow(record: Record, place: Place) -> list[dict[str, Any]]:
     """The accesses in the order of time: where the finding stands on the first, what follows is related."""
-    rule = registry.rule(record.code)
+    rule = find_rule(record.code)
     here = Place(
         place.filename, place.row, place.column, place.end_row, place.end_column, record.message, place.cell
     )

@@ -104,7 +104,7 @@ def parse_allowance(text: str) -> Allowance:
 
 def names_rules(code: str) -> bool:
     """Whether some rule has this code, or one that begins so."""
-    from streamsafe.registry import all_rules
+    from streamsafe.rule import all_rules
 
     return bool(_CODE.fullmatch(code)) and any(known.startswith(code) for known in all_rules())
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from streamsafe.order.hazard import Access, Conflict, Facts, Hazard, Memory, Note
 from streamsafe.order.memory import Space
-from streamsafe.registry import code_for
+from streamsafe.rule import code_for
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.marks import FOUND, IMPORTED, NAMED, SUPPRESSED, interop, names_of, places, written

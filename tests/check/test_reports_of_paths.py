@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import streamsafe.check
-from streamsafe import registry
 from streamsafe.check import assumptions
 from streamsafe.check.check import Files
 from streamsafe.check.models.state import ASSUMPTIONS
 from streamsafe.order.hazard import Conflict
+from streamsafe.rule import code_for
 
 HEAD = "import torch\n\n\n"
 PREFETCH = """\
@@ -157,4 +157,4 @@ def store(x: torch.Tensor, pool):
 def test_a_pool_orders_nothing_and_a_lock_may(given: str, codes: list[str], tmp_path: Path) -> None:
     """``acquire`` of a lock may come after all that another thread has waited for."""
     found = conflicts(FROM_A_POOL.format(given=given), tmp_path)
-    assert [registry.code_for(each).code for each in found] == codes
+    assert [code_for(each).code for each in found] == codes

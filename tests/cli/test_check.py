@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamsafe import __version__
-from streamsafe.registry import all_rules
-from streamsafe.rule import rule_page
+from streamsafe.rule import all_rules, rule_page
 from tests.cli.helpers import BUG, BUG_ROW, CLEAN, Cli, findings, places
 
 

@@ -11,9 +11,8 @@ import jsonschema
 import pytest
 
 from streamsafe.check.check import Files, Run
-from streamsafe.registry import rule
 from streamsafe.report.formats import FORMATS, MACHINE, render
-from streamsafe.rule import rule_page
+from streamsafe.rule import find_rule, rule_page
 from tests.cli.helpers import BUG, BUG_ROW, CLEAN, Cli
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "data" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
@@ -118,7 +117,7 @@ def test_no_format_is_silent_where_a_file_is_not_run_to_its_end(
 
 
 def test_the_flow_of_a_reuse_comes_to_the_use(cli: Cli, project: Path) -> None:
-    reuse = rule("SS201")
+    reuse = find_rule("SS201")
     assert reuse is not None
     (project / "reuse.py").write_text(reuse.bad)
     (result,) = sarif(written(cli, "sarif"))["runs"][0]["results"]

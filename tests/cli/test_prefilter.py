@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamsafe.check.prefilter import relevant
-from streamsafe.registry import all_rules
+from streamsafe.rule import all_rules
 
 RELEVANT = [
     "import torch\ns = torch.cuda.Stream()",

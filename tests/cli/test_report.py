@@ -9,9 +9,9 @@ import pytest
 
 from streamsafe.findings.collect import Finding, Texts
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Note, Span
-from streamsafe.registry import code_for, rule
 from streamsafe.report import concise, full, json
 from streamsafe.report.again import again
+from streamsafe.rule import code_for, find_rule
 
 
 def plain(text: str, **style: object) -> str:
@@ -42,7 +42,7 @@ def finding(
         confidence=confidence,
     )
     hazard = code_for(conflict)
-    known = rule(hazard.code)
+    known = find_rule(hazard.code)
     assert known is not None
     return Finding(hazard, known)
 

@@ -8,8 +8,8 @@ from string import Formatter
 
 import pytest
 
-from streamsafe import registry
 from streamsafe.order.captures import VIOLATIONS, message_of
+from streamsafe.rule import all_rules
 
 CORE = Path(__file__).resolve().parents[2] / "streamsafe" / "order" / "native" / "core.hpp"
 
@@ -24,8 +24,8 @@ def test_the_core_has_the_first_ones_in_their_order() -> None:
 
 
 def test_each_is_told_by_a_rule() -> None:
-    rules = {rule.name for rule in registry.all_rules().values()}
-    assert {violation.rule for violation in VIOLATIONS.values()} - rules == set()
+    told = {rule.name for rule in all_rules().values()}
+    assert {violation.rule for violation in VIOLATIONS.values()} - told == set()
 
 
 @pytest.mark.parametrize("name", VIOLATIONS)

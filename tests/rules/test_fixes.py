@@ -13,9 +13,9 @@ from streamsafe.findings.edits import Edit, EditError, apply
 from streamsafe.order.hazard import Span
 from streamsafe.project.files import File, discover
 from streamsafe.project.settings import Configs
-from streamsafe.registry import all_rules
 from streamsafe.repairs.checking import check
 from streamsafe.repairs.repair import Repaired, fix_of, repair
+from streamsafe.rule import all_rules
 
 FIXED = {rule.code for rule in all_rules().values() if rule.fix is not None}
 

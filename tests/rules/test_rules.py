@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from streamsafe.cli import main
 from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Missing
-from streamsafe.registry import RegistryError, all_rules, code_for, rule, select
-from streamsafe.rule import Rule
+from streamsafe.rule import RegistryError, Rule, all_rules, code_for, find_rule, select
 
 ROOT = Path(__file__).parents[2]
 RULES = list(all_rules().values())
@@ -205,7 +204,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize("code", MESSAGES)
 def test_message(code: str) -> None:
-    known = rule(code)
+    known = find_rule(code)
     assert known is not None
     assert known.message(CONFLICT) == MESSAGES[code]
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import streamsafe
-from streamsafe.registry import all_rules
+from streamsafe.rule import all_rules
 from tests.check.repaired import repaired
 from tests.torch.conftest import restore_generators
 

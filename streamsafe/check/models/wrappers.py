@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from streamsafe.project.settings import Model
 
-from ..values import NONE, Event, Tensor, V
+from ..values import NONE, Bound, Event, Lib, Tensor, V
 from .calls import Call
-
-if TYPE_CHECKING:
-    from .library import Library
+from .modules import Modules
 
 
-def wrapped(lib: Library, model: Model, c: Call) -> V:
+def wrapped(lib: Modules, model: Model, c: Call) -> V:
     """A call of a function that has a model.
 
     Args:
@@ -22,12 +18,12 @@ def wrapped(lib: Library, model: Model, c: Call) -> V:
     """
     n, op = c.node, c.name.rpartition(".")[2]
     given: dict[str, V] = {**dict(zip(model.parameters, c.args, strict=False)), **c.kwargs}
-    current = lib.call("torch.cuda.current_stream", [], {}, n)
+    current = lib.m.call_value(Lib("torch.cuda.current_stream"), [], {}, n)
     stream = given.get(model.stream, current)
     for name in model.waits:
         if (waited := given.get(name)) is not None:
             how = "wait_event" if isinstance(waited, Event) else "wait_stream"
-            lib.method(stream, how, [waited], {}, n)
+            lib.m.call_value(Bound(stream, how), [waited], {}, n)
     reads = [lib.tensor(given[name]) for name in model.reads if name in given]
     writes = [lib.tensor(given[name]) for name in model.writes if name in given]
     if model.host:
@@ -38,18 +34,18 @@ def wrapped(lib: Library, model: Model, c: Call) -> V:
     for name in model.records:
         recorded = given.get(name)
         if isinstance(recorded, Event):
-            lib.method(stream, "record_event", [recorded], {}, n)
+            lib.m.call_value(Bound(stream, "record_event"), [recorded], {}, n)
         elif recorded is not None:
-            lib.method(lib.tensor(recorded), "record_stream", [stream], {}, n)
+            lib.m.call_value(Bound(lib.tensor(recorded), "record_stream"), [stream], {}, n)
     for name in model.synchronizes:
         if name == "device":
             lib.sync_host(None, n, op)
         elif name in given:
-            lib.method(given[name], "synchronize", [], {}, n)
+            lib.m.call_value(Bound(given[name], "synchronize"), [], {}, n)
     return _result(lib, model, given, stream, c)
 
 
-def _result(lib: Library, model: Model, given: dict[str, V], stream: V, c: Call) -> V:
+def _result(lib: Modules, model: Model, given: dict[str, V], stream: V, c: Call) -> V:
     n, op = c.node, c.name.rpartition(".")[2]
     if model.allocates in ("torch", "cupy"):
         made: Tensor = lib.new(n, "cuda", model.allocates, op)
@@ -57,7 +53,7 @@ def _result(lib: Library, model: Model, given: dict[str, V], stream: V, c: Call)
     if model.returns in given:
         return given[model.returns]
     if model.returns == "context":
-        return lib.call("torch.cuda.stream", [stream], {}, n)
+        return lib.m.call_value(Lib("torch.cuda.stream"), [stream], {}, n)
     made_by = {
         "stream": "torch.cuda.Stream",
         "current-stream": "torch.cuda.current_stream",
@@ -66,7 +62,7 @@ def _result(lib: Library, model: Model, given: dict[str, V], stream: V, c: Call)
     }
     known = made_by.get("pinned" if model.allocates == "pinned" else model.returns)
     if known is not None:
-        return lib.call(known, [], {}, n)
+        return lib.m.call_value(Lib(known), [], {}, n)
     if model.returns == "tensor":
         return lib.new(n, "cuda", "torch", op)
     return NONE if model.returns == "none" else lib.m.fresh(op, "unmodelled")
