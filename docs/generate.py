@@ -1,7 +1,7 @@
 """Write the pages that come from the code: ``python docs/generate.py``.
 
-The rules' pages and their list come from the rules' modules, the command line's page from its options. In pages that
-are written by hand, a block after one of these comments is filled in:
+The rules' pages, their list and their lines in the menu of mkdocs.yml come from the rules' modules, the command line's
+page from its options. In pages that are written by hand, a block after one of these comments is filled in:
 
 * ``<!-- output: streamsafe check ... -->``: what the command prints, in the project's root or, if the page has any,
   beside the blocks that are marked ``<!-- source: NAME CODES -->``;
@@ -32,6 +32,7 @@ SOURCE = re.compile(r"<!-- source: (\S+)((?: SS\d+)*) -->\n```python\n(.*?)```",
 OUTPUT = re.compile(r"(<!-- output: streamsafe ([^\n]*) -->\n```text\n)(.*?)(```)", re.DOTALL)
 FILE = re.compile(r"(<!-- file: (\S+) -->\n(````?)\w+\n)(.*?)(^\3$)", re.DOTALL | re.MULTILINE)
 INSTALL = re.compile(r"(<!-- install ?(\w*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+MENU = re.compile(r"(?: +- \w+ [\w-]+: rules/[\w-]+\.md\n)+")
 FAMILIES = {
     "SS1": ("Order between streams", "Two streams use one tensor, and nothing orders them."),
     "SS2": ("Memory reused too early", "An allocator reuses memory while a stream still uses it."),
@@ -58,6 +59,9 @@ def pages() -> dict[Path, str]:
     written = {DOCS / "rules" / f"{rule.name}.md": page(rule) for rule in rules}
     written[DOCS / "rules.md"] = index(rules)
     written[DOCS / "cli.md"] = command_line()
+    menu = "".join(f"      - {rule.code} {rule.name}: rules/{rule.name}.md\n" for rule in rules)
+    site = ROOT / "mkdocs.yml"
+    written[site] = MENU.sub(menu, site.read_text(encoding="utf-8"), count=1)
     for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.md"))):
         if path not in written:
             text = path.read_text(encoding="utf-8")
