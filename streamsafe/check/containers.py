@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import data_model
-from .parts import overlap
+from .overlap import overlap
 from .program import Access, Block, Timeline
 from .state import Raised, State
 from .values import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from .models.capture import Loss
+from .models.capture_state import Loss
 from .source import Site
 from .state import Frame, State
 from .values import Bound, Func, Future, Gen, Graphed, Lazy, Map, Obj, Partial, Seq, Sym, Tensor, V, Work

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from streamsafe.check.parts import Part
+from streamsafe.check.overlap import Part
 from streamsafe.check.trail import Trail
 from streamsafe.check.wording import operation_name
 from streamsafe.order import clocks

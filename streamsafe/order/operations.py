@@ -10,11 +10,11 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
+from streamsafe.order.backward import Backward, Work
 from streamsafe.order.captures import CaptureMode, Graph
 from streamsafe.order.checker import Checker, Kind
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import Owner, Space, Use
-from streamsafe.order.work import Backward, Work
 
 Site = tuple[Frame, ...]
 

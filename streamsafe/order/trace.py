@@ -13,13 +13,13 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TextIO
 
+from streamsafe.order.backward import Backward, backward_of
 from streamsafe.order.captures import Graph
 from streamsafe.order.checker import Checker
 from streamsafe.order.explain import Render, no_stack
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.memory import Region, Use
 from streamsafe.order.operations import OPERATIONS, Mark, Operation, Program, Stream
-from streamsafe.order.work import Backward, backward_of
 
 VERSION = 1
 

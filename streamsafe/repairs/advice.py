@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from streamsafe.order.hazard import Facts, Span
 from streamsafe.order.lines import line as line_of
 from streamsafe.repairs.edges import event_of_another_device, handed_out, insertion, visible
-from streamsafe.repairs.external import for_torch
+from streamsafe.repairs.external_streams import for_torch
 from streamsafe.repairs.names import File, inside, path
 
 if TYPE_CHECKING:

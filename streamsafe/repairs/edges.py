@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from streamsafe.order.hazard import Edge, Span
 from streamsafe.order.lines import CURRENT, invented
 from streamsafe.order.lines import code as code_of
+from streamsafe.repairs.may_be_none import guard
 from streamsafe.repairs.names import (
     File,
     Scope,
@@ -22,7 +23,6 @@ from streamsafe.repairs.names import (
     path,
     statements,
 )
-from streamsafe.repairs.nothing import guard
 
 _STREAMS = ("device", "use", "graph")
 """Calls in a ``with`` that make a stream current, beside those whose name says "stream"."""

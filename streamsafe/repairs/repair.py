@@ -17,10 +17,10 @@ from streamsafe.project.suppressions import Suppression
 from streamsafe.project.suppressions import find as find_suppressions
 from streamsafe.project.text import Text
 from streamsafe.repairs.edges import after_use, handed_out, insertion
-from streamsafe.repairs.external import for_torch
+from streamsafe.repairs.external_streams import for_torch
 from streamsafe.repairs.names import inside
 from streamsafe.repairs.place import Place
-from streamsafe.repairs.rules import REPAIRS, WHOLE
+from streamsafe.repairs.repair_of_rule import REPAIRS, WHOLE
 from streamsafe.repairs.tree import Codemod, Tree
 
 if TYPE_CHECKING:

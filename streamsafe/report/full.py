@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from streamsafe.order.hazard import Access, Frame, Hazard, Note, Span
 from streamsafe.order.wording import block, missing_edge, pending_phrase, quoted, shown
-from streamsafe.report.again import again
+from streamsafe.report.later_round import again
 from streamsafe.report.paths import location
 from streamsafe.report.sources import Source, Sources, located
 from streamsafe.rule import find_rule

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from dataclasses import replace
 
+from streamsafe.order.backward import GRADIENT, Backward, backward_of
 from streamsafe.order.hazard import Conflict, Note
 from streamsafe.order.memory import Space
-from streamsafe.order.work import GRADIENT, Backward, backward_of
 
 
 class Gradients:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streamsafe.runtime.asked import REPORTS
 from streamsafe.runtime.coverage import Coverage, total
+from streamsafe.runtime.options import REPORTS
 
 
 @dataclass

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from streamsafe.runtime.asked import REPORTS
+from streamsafe.runtime.options import REPORTS
 
 VARIABLE = "STREAMSAFE"
 LIBRARIES = ("torch", "cupy")

@@ -19,8 +19,8 @@ from streamsafe.order.checker import Checker, Graph, Kind, Owner
 from streamsafe.order.clocks import Timeline
 from streamsafe.order.hazard import Conflict
 from streamsafe.order.memory import HOST, Block, Space, Use
-from streamsafe.runtime import names
 from streamsafe.runtime import places as sites
+from streamsafe.runtime import stream_names
 from streamsafe.runtime.blocks import device_blocks
 from streamsafe.runtime.coverage import Coverage
 from streamsafe.runtime.errors import StreamHazardError
@@ -168,7 +168,7 @@ class Monitor(Judge):
         """
         found = self._streams.get((device, handle))
         if found is None:
-            found = self._register((device, handle), handle, kind, name or names.of_stream(handle))
+            found = self._register((device, handle), handle, kind, name or stream_names.of_stream(handle))
         return found
 
     def null_stream(self, device: int) -> Hashable:
@@ -191,7 +191,7 @@ class Monitor(Judge):
         self._streams[key[0], handle] = key
         with self.lock:
             self.drain()
-            name = self._names[key] = names.unique(name, self._names.values())
+            name = self._names[key] = stream_names.unique(name, self._names.values())
             self.checker.stream(key, device=key[0], kind=kind, name=name)
         if handle > PER_THREAD or (
             self.one_device and handle >= 0
@@ -206,8 +206,8 @@ class Monitor(Judge):
             return
         if not isinstance(key, tuple) or len(key) != 2:
             return
-        if " " in line.name or names.means_another(line.name, key[1]):
-            name = names.in_scope(key[1], list(self._names.values()))
+        if " " in line.name or stream_names.means_another(line.name, key[1]):
+            name = stream_names.in_scope(key[1], list(self._names.values()))
             if name:
                 self._names[key] = name
                 self.checker.name_stream(key, name)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest._code.code import ReprFileLocation, TerminalRepr
 
-from streamsafe.runtime.asked import asked
 from streamsafe.runtime.children import Reports
+from streamsafe.runtime.options import asked
 from streamsafe.toolchain import compiler
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import Any
 
 from streamsafe.report.run_time import as_dict, portable, show
 from streamsafe.runtime import processes
-from streamsafe.runtime.asked import asked
 from streamsafe.runtime.children import Reporter, reporter
 from streamsafe.runtime.errors import StreamHazardError
 from streamsafe.runtime.monitor import current
+from streamsafe.runtime.options import asked
 from streamsafe.runtime.sanitize import sanitize
 from streamsafe.runtime.session import UNTOLD, Mode, Session
 from streamsafe.runtime.suppressions import SuppressionError

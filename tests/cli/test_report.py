@@ -10,7 +10,7 @@ import pytest
 from streamsafe.findings.collect import Finding, Texts
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Note, Span
 from streamsafe.report import concise, full, json
-from streamsafe.report.again import again
+from streamsafe.report.later_round import again
 from streamsafe.rule import code_for, find_rule
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from ..parts import overlap
+from ..overlap import overlap
 from ..program import Access, Block, Hazard, Launch, Timeline, distinct, order_code
 from ..values import (
     Event,

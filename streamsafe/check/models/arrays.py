@@ -13,9 +13,9 @@ from ..source import dotted
 from ..values import NONE, Const, Ctx, Func, Map, Obj, Seq, Sym, Tensor, V
 from .calls import Call
 from .copies import CAPSULE
+from .effects import by_row, pointed
 from .modules import Modules
 from .path import Node
-from .rows import by_row, pointed
 from .state import HOSTS
 
 FROM_HOST = frozenset("array asarray ascontiguousarray".split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ..parts import overlap
+from ..overlap import overlap
 from ..program import Access, Block
 from ..values import (
     HELD,

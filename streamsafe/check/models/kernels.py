@@ -14,9 +14,9 @@ from streamsafe.kernels.signatures import Parameter, signature
 from ..source import Definition, Function
 from ..values import NONE, Const, Seq, Sym, Tensor, V
 from .calls import FUNCTIONS, Call, models
+from .effects import pointed
 from .modules import Modules
 from .path import Notes
-from .rows import pointed
 
 Directions = Mapping[str, frozenset[str]]
 """By parameter: whether it ``reads`` or ``writes``."""

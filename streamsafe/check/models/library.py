@@ -45,7 +45,7 @@ from .calls import FUNCTIONS, Call, models
 from .captures import Captures
 from .modules import Modules
 from .path import Args, Kwargs, Node
-from .python import other_function, pool_method
+from .standard_library import other_function, pool_method
 from .state import HOSTS
 from .tensor_methods import tensor_method
 from .torch_functions import torch_function

@@ -23,7 +23,7 @@ from ..values import (
     Thread,
     V,
 )
-from .graph_rules import GraphRules
+from .graph_interface import GraphInterface
 from .path import Args, Known, Kwargs, Node, Path, Site
 
 HOSTS = ("pinned", "pageable", "host")
@@ -81,7 +81,7 @@ def handled(v: V | None) -> V | None:
     return v.receiver if isinstance(v, Bound) and v.name in HANDLES else v
 
 
-class State(GraphRules):
+class State(GraphInterface):
     """What a path knows of tensors, streams and models, and how it is asked."""
 
     def __init__(self, machine: Path) -> None:

@@ -10,9 +10,9 @@ from streamsafe.apis import table
 from ..program import Block
 from ..values import NONE, Const, Lazy, Seq, Sym, Tensor, V
 from .calls import TENSOR_METHODS, Call, models
+from .effects import by_row
 from .modules import Modules
 from .path import Node
-from .rows import by_row
 from .state import HOSTS
 from .unknown import GETTER_ENDS, GETTERS
 

@@ -9,9 +9,9 @@ from streamsafe.apis import names as apis
 from ..values import NONE, Const, Func, Params, Partial, Seq, Sym, Tensor, V
 from .calls import Call
 from .collectives import COLLECTIVES, collective
-from .displaced import MOVES
 from .kernels import kernel_method
 from .modules import Modules
+from .replaced_memory import MOVES
 from .state import HOSTS
 from .tensor_methods import tensor_method
 from .unknown import named_for_order

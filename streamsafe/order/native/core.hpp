@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 #include <vector>
-#include "again.hpp"
+#include "repeats.hpp"
 #include "clocks.hpp"
 #include "flat.hpp"
 #include "memory.hpp"

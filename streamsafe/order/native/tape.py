@@ -7,13 +7,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from streamsafe.order import operations as program
+from streamsafe.order.backward import GRADIENT, Backward
 from streamsafe.order.explain import Render
 from streamsafe.order.memory import Region, Use
 from streamsafe.order.native.checker import NativeChecker
 from streamsafe.order.native.library import answer
 from streamsafe.order.native.reports import KINDS, OWNERS
 from streamsafe.order.native.spaces import space_of
-from streamsafe.order.work import GRADIENT, Backward
 
 EVERY = 0.25
 """Seconds between two looks at the tape; what a run that is killed loses."""

@@ -11,8 +11,8 @@ from cupy.cuda.stream import Event, Stream, _BaseStream
 
 from streamsafe.order.checker import Kind
 from streamsafe.order.hazard import Facts
-from streamsafe.runtime import names
 from streamsafe.runtime import places as sites
+from streamsafe.runtime import stream_names
 from streamsafe.runtime.cupy import pinned
 from streamsafe.runtime.cupy.compiled import hooks
 from streamsafe.runtime.cupy.state import order_lock, state, timeline
@@ -130,7 +130,9 @@ def _stream_init(original: Wrapped) -> Wrapped:
             non_blocking = kwargs.get("non_blocking", args[1] if len(args) > 1 else False)
             monitor.destroy_stream(self.device_id, self.ptr)
             kind: Kind = "non-blocking" if non_blocking else "blocking"
-            monitor.stream(self.device_id, self.ptr, kind=kind, name=names.of_new_stream(sites.capture(2)))
+            monitor.stream(
+                self.device_id, self.ptr, kind=kind, name=stream_names.of_new_stream(sites.capture(2))
+            )
 
     return __init__
 

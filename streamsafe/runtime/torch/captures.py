@@ -19,7 +19,7 @@ from streamsafe.runtime.monitor import Monitor
 from streamsafe.runtime.patches import Patches
 from streamsafe.runtime.torch.hooks.host_access import span
 from streamsafe.runtime.torch.hooks.streams import event_of, handle_of
-from streamsafe.runtime.torch.kept import Kept, Output
+from streamsafe.runtime.torch.kept_outputs import Kept, Output
 from streamsafe.runtime.torch.objects import Base
 
 BEGINNINGS = {

@@ -11,7 +11,7 @@ from streamsafe.order.memory import Block, Owner, Space
 from streamsafe.order.native.checker import NativeChecker
 from streamsafe.order.native.library import Library
 from streamsafe.order.native.reports import KINDS
-from streamsafe.runtime import names
+from streamsafe.runtime import stream_names
 from streamsafe.runtime.monitor import named, rendered
 
 
@@ -108,7 +108,7 @@ class TorchChecker(NativeChecker):
         device, handle = found
         if handle == 0:
             return "the default stream"
-        return self._name_of(device, handle) or names.of_stream(handle)
+        return self._name_of(device, handle) or stream_names.of_stream(handle)
 
 
 def _is_queue(key: Hashable) -> TypeGuard[tuple[int, int]]:

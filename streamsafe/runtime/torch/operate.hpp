@@ -9,8 +9,8 @@
 #include "captured.hpp"
 #include "copies.hpp"
 #include "modes.hpp"
-#include "parts.hpp"
-#include "retire.hpp"
+#include "indexed_parts.hpp"
+#include "retired_places.hpp"
 
 namespace streamsafe {
 

@@ -27,7 +27,7 @@ struct Operator {
   std::vector<Argument> results;
   uint16_t argument_count = 0, result_count = 0;
   int16_t non_blocking = -1, device = -1, generator = -1;  // indexes of such arguments
-  int16_t chosen = -1, index = -1, dim = -1;  // an argument of which another chooses parts (parts.hpp), along a dimension
+  int16_t chosen = -1, index = -1, dim = -1;  // an argument of which another chooses parts (indexed_parts.hpp), along a dimension
   bool scattered = false;  // one number of the index for each element
   bool pass = false;       // not an operation of its own: what it calls is seen
   bool skip = false;       // touches no memory

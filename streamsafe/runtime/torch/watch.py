@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
+from streamsafe.order.backward import Backward
 from streamsafe.order.hazard import Conflict, Frame
 from streamsafe.order.lines import COMMUNICATION
 from streamsafe.order.memory import HOST, Region, Use
 from streamsafe.order.native.library import Library
 from streamsafe.order.native.tape import Tape
 from streamsafe.order.trace import Recorder
-from streamsafe.order.work import Backward
 from streamsafe.runtime import autograd
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.errors import StreamHazardError

@@ -11,7 +11,7 @@ from ..values import Graph, Sym, Tensor, V
 from .path import Args, Kwargs, Node, Path
 
 
-class GraphRules:
+class GraphInterface:
     """The questions that the other models ask where a graph is captured or replayed."""
 
     m: Path

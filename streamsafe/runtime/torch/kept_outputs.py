@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from streamsafe.order.hazard import Access, Conflict, Facts, Memory, Note
 from streamsafe.runtime import places as sites
 from streamsafe.runtime.pinned import variables as frames
-from streamsafe.runtime.torch.later import Later, Reference, after
+from streamsafe.runtime.torch.later_uses import Later, Reference, after
 
 FUNCTIONS = 4
 """Functions of the program that are looked at, from the one that launches on."""

@@ -10,8 +10,8 @@ from streamsafe.apis import table
 from ..source import Class, Module
 from ..values import NONE, Cls, Const, Ctx, Func, Gen, Lazy, Lib, Map, Obj, Partial, Range, Seq, Thread, V
 from .calls import FUNCTIONS, Call, models
+from .effects import by_row
 from .modules import Modules
-from .rows import by_row
 from .threads import puts
 
 HOST_MODULES = tuple(

@@ -6,8 +6,8 @@ from streamsafe.apis import names as apis
 
 from ..program import Timeline
 from ..values import NONE, Const, Ctx, Generator, Graph, Graphed, Seq, Sym, Tensor, Thread, V
-from .displaced import Displaced
 from .path import Args, Kwargs, Node
+from .replaced_memory import ReplacedMemory
 
 SEEDS = frozenset(
     "manual_seed manual_seed_all seed seed_all get_rng_state set_rng_state get_rng_state_all set_rng_state_all".split()
@@ -35,7 +35,7 @@ NUMBER_ARGUMENTS = {"masked_fill": 1, "masked_fill_": 1}
 SCALER_QUERIES = frozenset("get_scale state_dict get_growth_tracker".split())
 
 
-class Legality(Displaced):
+class ForbiddenInCapture(ReplacedMemory):
     """The part of the library that knows what a capture forbids."""
 
     def forbidden(self, name: str, last: str, args: Args, kwargs: Kwargs, n: Node) -> None:
