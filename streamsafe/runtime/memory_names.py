@@ -9,11 +9,11 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from types import FrameType
+from types import FrameType, ModuleType
 
 from streamsafe.order.hazard import Access, Conflict, Frame
 from streamsafe.runtime import places as sites
-from streamsafe.runtime.library import loaded
+from streamsafe.runtime.library import FrontEnd, loaded
 from streamsafe.runtime.pinned import variables as frames
 
 SCOPES = 6
@@ -25,6 +25,9 @@ OBJECTS = 20_000
 NEAR, STEPS = 2, 4
 """Attributes and elements of a name at most, without those inside one of a library's own objects; first the near ones
 of all functions."""
+PLAIN = frozenset((str, int, float, bool, bytes, type, type(None)))
+"""Types of what holds no memory of a device: most of what a program has, so these are not looked at."""
+CONTAINERS = frozenset((list, tuple, deque, dict))
 
 Variables = dict[str, object]
 
@@ -64,27 +67,30 @@ class Names:
 
 
 def _name(scopes: list[Variables], name: str, start: int, stop: int) -> str:
+    libraries = list(loaded())
     if name and "." not in name and "[" not in name:
         meant = [scope[name] for scope in scopes if name in scope]
-        if not meant or _holds(meant[0], start, stop):
+        if not meant or _holds(meant[0], start, stop, libraries):
             return name
     for steps in (NEAR, STEPS):
         seen: dict[int, int] = {}
         for scope in scopes:
-            found = _in_scope(scope, start, stop, steps, seen)
+            found = _in_scope(scope, start, stop, steps, seen, libraries)
             if found:
                 return found
     return name
 
 
-def _in_scope(scope: Variables, start: int, stop: int, most: int, seen: dict[int, int]) -> str:
+def _in_scope(
+    scope: Variables, start: int, stop: int, most: int, seen: dict[int, int], libraries: list[FrontEnd]
+) -> str:
     """The shortest path to what holds the bytes, the smallest of those as short.
 
     Args:
         seen: the objects that the scopes before this one lead to, and in how many steps; this one's are added.
     """
-    named = ((0, name, value) for name, value in scope.items() if name.isidentifier())
-    queue: deque[tuple[int, str, object]] = deque(named)
+    named = ((name, value) for name, value in scope.items() if type(value) not in PLAIN)
+    queue: deque[tuple[int, str, object]] = deque((0, *each) for each in named if each[0].isidentifier())
     found: list[tuple[int, str]] = []
     depth = 0
     limit = len(seen) + OBJECTS
@@ -96,20 +102,23 @@ def _in_scope(scope: Variables, start: int, stop: int, most: int, seen: dict[int
         if seen.get(id(value), most + 1) <= steps:
             continue
         seen[id(value)] = steps
-        size = _holds(value, start, stop)
+        size = _holds(value, start, stop, libraries)
         if size:
             found.append((size, path))
             continue
-        if steps < most:
-            queue.extend((steps + 1, path + step, each) for step, each in _parts(value))
+        if steps < most and not (
+            steps and isinstance(value, ModuleType)
+        ):  # what modules import leads everywhere
+            parts = _parts(value, libraries)
+            queue.extend((steps + 1, path + step, each) for step, each in parts if type(each) not in PLAIN)
     return min(found)[1] if found else ""
 
 
-def _holds(value: object, start: int, stop: int) -> int:
+def _holds(value: object, start: int, stop: int, libraries: list[FrontEnd]) -> int:
     """The size of an array that holds the bytes; 0: it does not, or is none."""
-    if isinstance(value, (str, int, float, type)) or value is None:
+    if type(value) in CONTAINERS or isinstance(value, (str, int, float, type)) or value is None:
         return 0
-    for library in loaded():
+    for library in libraries:
         try:
             extent = library.extent(value)
         except RuntimeError:  # a tensor without memory of its own
@@ -120,9 +129,9 @@ def _holds(value: object, start: int, stop: int) -> int:
     return 0
 
 
-def _parts(value: object) -> Iterator[tuple[str, object]]:
+def _parts(value: object, libraries: list[FrontEnd]) -> Iterator[tuple[str, object]]:
     kind = type(value)
-    if kind in (str, int, float, bool, bytes) or value is None or isinstance(value, type):
+    if isinstance(value, type):
         return
     if kind is list or kind is tuple or kind is deque:
         for index, each in enumerate(islice(list(value), ELEMENTS)):  # type: ignore[call-overload]
@@ -132,7 +141,7 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
             if isinstance(key, (str, int)):
                 yield f"[{key!r}]", each
     else:
-        for library in loaded():
+        for library in libraries:
             known = library.parts(value)
             if known is not None:
                 yield from known
