@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 SHORT = (
     "tests/order",
@@ -61,6 +63,7 @@ PROCESSES = 2
 _short = pytest.StashKey[bool]()
 
 SLOW = (
+    "tests/native/",
     "tests/check/test_fixtures.py",
     "tests/check/test_metamorphic.py",
     "tests/check/test_variants.py",
@@ -70,15 +73,20 @@ SLOW = (
     "tests/check/test_permutations.py",
     "tests/check/test_rewrites.py",
     "tests/cli/test_check_with_a_trace.py",
-    "tests/runtime/",
-    "tests/native/",
-    "tests/apis/",
     "tests/check/test_some_fixtures.py",
+    "tests/rules/test_fixes.py",
+    "tests/rules/test_rules.py",
+    "tests/runtime/",
+    "tests/apis/",
 )
-"""What takes longest, and so begins first when several processes share the tests."""
+"""What takes longest, and so begins first when several processes share the tests: before all others what builds the
+native core, for which the tests of the runtime wait."""
 
-TOGETHER = dict.fromkeys(SLOW[:5], "tests/check: findings in fixtures")
+TOGETHER = dict.fromkeys(SLOW[1:6], "tests/check: findings in fixtures")
 """Modules of which one process runs all, because they read the same findings (tests/check/evalfiles.py)."""
+
+# what is drawn does not depend on the constants in the source, for which all of it is read in each process
+providers._get_local_constants = Constants
 
 # how fast the machine is that runs the tests is not what they are about
 settings.register_profile(

@@ -1,28 +1,18 @@
-"""The core, built once for a test run."""
+"""The core, as it is built for CuPy's hooks, so that a run of the tests builds it once."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
-import streamsafe.order.native
 from streamsafe.order.native.library import Library
-
-SOURCES = Path(streamsafe.order.native.__file__).parent
+from streamsafe.runtime.cupy import compiled
+from streamsafe.toolchain.compiler import BuildError
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+def library() -> Library:
     """The core's functions; skips where there is no C++ compiler."""
-    compiler = shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
-    if compiler is None:
-        pytest.skip("no C++ compiler: install g++ to test the native core")
-    built = tmp_path_factory.mktemp("core") / "core.so"
-    command = [compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-    command += ["-fvisibility=hidden", "-o", str(built), str(SOURCES / "core.cpp")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Library(str(built))
+    try:
+        return Library(str(compiled.built()))
+    except BuildError as error:
+        pytest.skip(str(error))

@@ -15,6 +15,7 @@ from streamsafe.order.memory import Region, Use, pieces
 from streamsafe.order.views import View, normalize, overlap, touches
 
 BASE = 5000
+many = settings(max_examples=3 * settings().max_examples)
 
 
 @st.composite
@@ -46,7 +47,7 @@ def view_of(region: Region) -> View:
     return View(region.start, base.run, base.dims)
 
 
-@settings(max_examples=300)
+@many
 @given(arrays())
 def test_normalized_views_have_the_same_bytes(array: tuple[Region, frozenset[int]]) -> None:
     region, touched = array
@@ -54,7 +55,7 @@ def test_normalized_views_have_the_same_bytes(array: tuple[Region, frozenset[int
     assert view_of(region).stop == region.stop
 
 
-@settings(max_examples=300)
+@many
 @given(arrays(), st.integers(0, 60), st.integers(0, 60))
 def test_touches(array: tuple[Region, frozenset[int]], start: int, length: int) -> None:
     region, touched = array
@@ -63,7 +64,7 @@ def test_touches(array: tuple[Region, frozenset[int]], start: int, length: int) 
 
 
 @pytest.mark.parametrize("numpy", [True, False])
-@settings(max_examples=300)
+@many
 @given(one=arrays(), two=arrays(), start=st.integers(0, 30), stop=st.integers(20, 90))
 def test_overlap(
     numpy: bool, one: tuple[Region, frozenset[int]], two: tuple[Region, frozenset[int]], start: int, stop: int

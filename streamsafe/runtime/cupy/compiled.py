@@ -42,6 +42,11 @@ Wrapped = Callable[..., Any]
 Make = Callable[[Any], Any]
 
 
+def built() -> Path:
+    """The extension, with the core; built unless it is there."""
+    return build.build_extension("hooks", HERE / "hooks.cpp", [HERE, *SHARED], what="CuPy's hooks")
+
+
 class Hooks:
     """The extension, once it is there.
 
@@ -63,7 +68,7 @@ class Hooks:
         if os.environ.get(VARIABLE) == "0":
             return
         try:
-            path = build.build_extension("hooks", HERE / "hooks.cpp", [HERE, *SHARED], what="CuPy's hooks")
+            path = built()
             loader = importlib.machinery.ExtensionFileLoader("hooks", str(path))
             spec = importlib.util.spec_from_file_location("hooks", path, loader=loader)
             assert spec is not None
