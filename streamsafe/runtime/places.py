@@ -236,7 +236,7 @@ def assigned(code: CodeType, offset: int) -> str:
         elif name == "UNPACK_SEQUENCE" and unpacked:
             unpacked = False
         elif name.startswith("LOAD_") and name not in ("LOAD_ATTR", "LOAD_METHOD"):
-            if name.startswith("LOAD_FAST") and isinstance(each.argval, str):
+            if name.startswith(("LOAD_FAST", "LOAD_DEREF")) and isinstance(each.argval, str):
                 owner = each.argval
             above += dis.stack_effect(each.opcode, each.arg)
         elif name in ("COPY", "DUP_TOP"):

@@ -20,8 +20,12 @@ DEPTH = 4
 
 def of_new_stream(site: sites.Site) -> str:
     """The variable that a stream is bound to where it is made, or that place in words; empty where none is known."""
+    return sites.name_of(site) or _made_at(site)
+
+
+def _made_at(site: sites.Site) -> str:
     found = sites.frames(site)
-    return sites.name_of(site) or (f"the stream made at {_place(found[0])}" if found else "")
+    return f"the stream made at {_place(found[0])}" if found else ""
 
 
 SCOPES = 4
@@ -139,8 +143,8 @@ def _place(frame: Frame) -> str:
     return f"{os.path.basename(frame.filename)}:{frame.line}"
 
 
-def of_stream(handle: int) -> str:
-    """The module-level variable that holds a stream, or where it is first used.
+def of_stream(handle: int, made: sites.Site | None = None) -> str:
+    """The module-level variable that holds a stream, or where it was made or is first used.
 
     Where no code of the program runs, as at the end of a test, the modules that are loaded are looked at.
 
@@ -148,6 +152,7 @@ def of_stream(handle: int) -> str:
 
     Args:
         handle: the raw handle.
+        made: where it was made, if that is known.
     """
     libraries = list(loaded())
     frame: FrameType | None = sys._getframe(1) if libraries else None
@@ -164,4 +169,6 @@ def of_stream(handle: int) -> str:
         for name, value in _globals_of_the_program():
             if any(library.stream_handle(value) == handle for library in libraries):
                 return name
+    if made is not None and (place := _made_at(made)):
+        return place
     return f"the stream first used at {_place(found[0])}" if found else "a stream of unknown origin"

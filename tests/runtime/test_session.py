@@ -484,3 +484,11 @@ def test_names_of_what_a_line_makes() -> None:
     outer = holder.make(a, Maker())
     assert Maker.names == ["", "", "other", "", "", "", "", "outer"]
     del up, down, b, c, d, e, f, g, h, i, j, k, z, y, m, n, o, p, q, inside, both, other, several, part, outer
+
+
+def test_an_attribute_of_a_variable_that_an_inner_function_reads() -> None:
+    Maker.names.clear()
+    holder: Any = type("Holder", (), {})
+    holder.one = Maker()
+    assert (lambda: holder)() is holder
+    assert Maker.names == ["holder.one"]

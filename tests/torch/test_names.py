@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import stack
 from typing import Any
 
 import streamsafe
@@ -118,3 +119,12 @@ def test_the_name_of_an_allocation_stays_while_it_is_right(torch: Any) -> None:
         with torch.cuda.stream(side):
             again.add_(1)
     assert first is None and found(session).memory.name == "again"
+
+
+def test_a_stream_of_no_name_is_called_by_where_it_is_made(torch: Any) -> None:
+    with streamsafe.sanitize("collect") as session:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            batch = torch.ones(64, device="cuda")
+        batch.add_(1)
+    made = stack()[0].lineno - 3
+    assert f"the stream made at test_names.py:{made}" in found(session).message

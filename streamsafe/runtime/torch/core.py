@@ -13,6 +13,7 @@ from streamsafe.order.native.library import Library
 from streamsafe.order.native.reports import KINDS
 from streamsafe.runtime import stream_names
 from streamsafe.runtime.monitor import named, rendered
+from streamsafe.runtime.places import Site
 
 
 class TorchChecker(NativeChecker):
@@ -23,15 +24,22 @@ class TorchChecker(NativeChecker):
         library: its C functions.
         threads: as for :class:`streamsafe.order.checker.Checker`.
         name_of: what the program calls a stream, by device and handle; empty where that is not known.
+        made_at: where the program made a stream, by device and handle, if that is known.
     """
 
     def __init__(
-        self, extension: Any, library: Library, *, threads: bool, name_of: Callable[[int, int], str]
+        self,
+        extension: Any,
+        library: Library,
+        *,
+        threads: bool,
+        name_of: Callable[[int, int], str],
+        made_at: Callable[[int, int], Site | None],
     ) -> None:
         super().__init__(library, extension.core(), threads=threads, render=rendered, naming=named)
         self.reader.explain.library = "torch"
         self._extension = extension
-        self._name_of = name_of
+        self._name_of, self._made_at = name_of, made_at
 
     def operation(self, operation: int) -> tuple[str, bool, str, int, int]:
         """An operation's name, whether the autograd engine does it, its node, and the sites of that
@@ -108,7 +116,7 @@ class TorchChecker(NativeChecker):
         device, handle = found
         if handle == 0:
             return "the default stream"
-        return self._name_of(device, handle) or stream_names.of_stream(handle)
+        return self._name_of(device, handle) or stream_names.of_stream(handle, self._made_at(device, handle))
 
 
 def _is_queue(key: Hashable) -> TypeGuard[tuple[int, int]]:

@@ -116,6 +116,10 @@ class Base:
         site = self._streams.get((device, handle))
         return sites.name_of(site) if site else ""
 
+    def made_at(self, device: int, handle: int) -> sites.Site | None:
+        """Where the program made a stream."""
+        return self._streams.get((device, handle))
+
     # -- what the Python hooks see (streamsafe.runtime.torch.hooks.interface.Collector) -----------------------------
 
     def stream_destroyed(self, stream: int) -> None:

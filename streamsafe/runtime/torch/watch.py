@@ -147,7 +147,11 @@ class Watch(Captures):
         monitor.ending.append(self._count_late)
         self._test(torch)
         self._checker = TorchChecker(
-            self._extension, self._library, threads=monitor.threads, name_of=self.name_of
+            self._extension,
+            self._library,
+            threads=monitor.threads,
+            name_of=self.name_of,
+            made_at=self.made_at,
         )
         if isinstance(monitor.checker, Recorder):
             self._tape = Tape(self._checker, monitor.checker._write, rendered, self._called)
