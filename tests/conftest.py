@@ -20,15 +20,27 @@ SHORT = (
     "tests/check/test_python_in_small_programs.py",
     "tests/check/test_waits_in_small_programs.py",
     "tests/check/test_idioms.py",
+    "tests/check/test_paths.py",
     "tests/check/test_projects.py",
+    "tests/check/test_reports_of_paths.py",
     "tests/check/test_some_fixtures.py",
     "tests/cli/test_baseline.py",
     "tests/cli/test_check.py",
+    "tests/cli/test_config.py",
+    "tests/cli/test_discovery.py",
+    "tests/cli/test_fix.py",
     "tests/cli/test_formats.py",
+    "tests/cli/test_prefilter.py",
+    "tests/cli/test_report.py",
+    "tests/cli/test_settings.py",
     "tests/cli/test_suppress.py",
+    "tests/cli/test_terminal.py",
     "tests/runtime/test_commands.py::test_report_trace_verify_and_timeline",
     "tests/runtime/test_fingerprints.py",
-    "tests/runtime/test_host.py::test_writes",
+    "tests/runtime/test_host.py",
+    "tests/runtime/test_details.py",
+    "tests/runtime/test_library_calls.py",
+    "tests/runtime/test_signatures.py",
     "tests/runtime/test_monitor.py",
     "tests/runtime/test_session.py",
     "tests/runtime/test_traces.py::test_lanes_and_edges",
@@ -36,6 +48,7 @@ SHORT = (
     "tests/runtime/test_traces.py::test_the_timeline",
     "tests/server/test_server.py::test_a_session",
     "tests/simulate/test_capture.py",
+    "tests/simulate/test_kernels.py",
     "tests/simulate/test_libraries.py",
     "tests/simulate/test_memory.py",
     "tests/simulate/test_streams.py",
@@ -47,7 +60,6 @@ SHORT = (
 SAMPLED = (
     "tests/check/test_cache.py",
     "tests/runtime/test_fixtures.py",
-    "tests/runtime/test_host.py",
     "tests/runtime/test_indexing.py",
     "tests/runtime/test_interception.py",
     "tests/runtime/test_unchanged.py",
@@ -100,6 +112,7 @@ settings.load_profile("few")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run every test: a quarter of an hour on two cores")
+    parser.addoption("--short", action="store_true", help="of what is named, what plain `pytest` runs")
     parser.addoption(
         "--gpu", action="store_true", help="run the runtime tests on a real GPU, not on the simulated one"
     )
@@ -122,8 +135,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _is_short(config: pytest.Config) -> bool:
-    """Whether neither ``--all`` nor a file, a folder or a test is named."""
-    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    """Whether neither ``--all`` nor, without ``--short``, a file, a folder or a test is named."""
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS and not config.option.short
     return not (config.option.all or named)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from streamsafe.findings.collect import Finding, Texts
 from streamsafe.order.hazard import Access, Conflict, Facts, Frame, Memory, Missing, Note, Span
-from streamsafe.report import concise, full, json
+from streamsafe.report import concise, full, json, run_time
 from streamsafe.report.later_round import again
 from streamsafe.rule import code_for, find_rule
 
@@ -202,7 +203,8 @@ def test_a_second_access_that_stands_first(source: str, first: int, second: int,
     assert again(source, span(first, 5, 12), span(second, 5, 12)) == said
 
 
-def test_a_run_time_hazard_looks_like_a_static_one() -> None:
+@pytest.mark.parametrize("colour", ["1", ""])
+def test_a_run_time_hazard_looks_like_a_static_one(monkeypatch: pytest.MonkeyPatch, colour: str) -> None:
     source = "x.fill_(2)\ny = x.sum()\n"
     static = finding(span(1, 1, 11), span(2, 5, 12)).hazard
     first, second = static.first, static.second
@@ -213,6 +215,11 @@ def test_a_run_time_hazard_looks_like_a_static_one() -> None:
         second=replace(second, span=None, stack=(Frame("a.py", 2, "<module>", 5, 2, 12),)),
     )
     assert full.render(seen, texts(source)) == full.render(static, texts(source))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", colour)
+    file = io.StringIO()
+    run_time.show(seen, file)
+    assert ("\x1b[" in file.getvalue()) == bool(colour)
 
 
 def test_the_steps_of_a_reuse_are_in_the_order_of_time() -> None:

@@ -59,6 +59,9 @@ READS: dict[str, Callable[[Any], Any]] = {
     "matmul": lambda h: h @ h,
     "allclose": lambda h: np.allclose(h, 0),
     "where": lambda h: np.where(h > 0),
+    "every other": lambda h: h[::2].sum(),
+    "backwards": lambda h: h[::-3].sum(),
+    "shuffled": lambda h: np.random.default_rng(1).permuted(h),
 }
 
 WRITES: dict[str, Callable[[Any], Any]] = {
@@ -73,6 +76,11 @@ WRITES: dict[str, Callable[[Any], Any]] = {
     "view": lambda h: h[:8].fill(5),
     "two dimensions": lambda h: h.reshape(8, 8).__setitem__((slice(None), 1), 5),
     "flat": lambda h: setattr(h, "flat", 5),
+    "every other": lambda h: h[::2].fill(5),
+    "drawn": lambda h: np.random.default_rng(1).random(None, "f4", h),
+    "drawn by name": lambda h: np.random.default_rng(1).standard_normal(dtype="f4", out=h),
+    "drawn with a shape": lambda h: np.random.default_rng(1).standard_gamma(2.0, None, "f4", h),
+    "shuffled": lambda h: np.random.default_rng(1).shuffle(h),
 }
 
 METADATA: dict[str, Callable[[Any], Any]] = {
@@ -105,6 +113,7 @@ def test_reads(program: Program, read: Callable[[Any], Any]) -> None:
         program.writer.synchronize()
         read(host)
     assert (set(codes(racy)), codes(ordered)) == ({"SS301"}, [])
+    assert {hazard.confidence for hazard in racy.hazards} == {"certain"}
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
@@ -122,6 +131,30 @@ def test_writes(program: Program, write: Callable[[Any], Any]) -> None:
         program.writer.synchronize()
         write(host)
     assert (set(codes(racy)), codes(ordered)) == ({"SS302"}, [])
+    assert {hazard.confidence for hazard in racy.hazards} == {"certain"}
+
+
+@pytest.mark.parametrize(
+    ("half", "found"),
+    [
+        (lambda rows: rows[:, :4], []),
+        (lambda rows: rows[:, 4:], ["SS301"]),
+        (lambda rows: rows[:, ::-1][:, 4:], []),
+        (lambda rows: rows[::-1, ::-1][:, :4], ["SS301"]),
+        (lambda rows: rows[:0, 4:], []),
+        (lambda rows: rows[1:], []),
+    ],
+    ids=["left", "right", "left, turned", "right, turned", "no rows", "other rows"],
+)
+def test_a_part_of_each_row(program: Program, half: Callable[[Any], Any], found: list[str]) -> None:
+    """A copy writes the right half of the first row."""
+    with streamsafe.sanitize("collect") as session:
+        host = pinned(64)
+        with program.writer:
+            program.x[:4].get(out=host[4:8], blocking=False)
+        half(host.reshape(8, 8)).sum()
+        program.settle()
+    assert codes(session) == found
 
 
 @pytest.mark.parametrize("look", METADATA.values(), ids=METADATA)
