@@ -1,8 +1,8 @@
 """One path as a stream program: its streams, what each knows of the others, and who touched which memory.
 
-What a record, a wait, a launch and the default stream's barrier teach is :mod:`streamsafe.order.clocks`' and
-:mod:`streamsafe.order.edges`' to say, as at run time. What a path adds: streams of which it is not known whether they
-are two, parts of blocks of which it is not known whether they meet, and the caller, whose work nobody sees.
+What a record, a wait, a launch and the default stream's barrier teach is :mod:`streamsafe.order.clocks`' to say, as
+at run time. What a path adds: streams of which it is not known whether they are two, parts of blocks of which it is not
+known whether they meet, and the caller, whose work nobody sees.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from streamsafe.order import edges
 from streamsafe.order.captures import Capture, CaptureMode, Graph, Subject
-from streamsafe.order.clocks import ENDLESS, Event, Timeline, obey
+from streamsafe.order.clocks import ENDLESS, Event, Timeline
 from streamsafe.order.decide import FEW_CELLS, Engine, Epoch, State, Veto
 from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.memory import Block, Cell, Owner, Record, Space, Use
@@ -103,7 +102,9 @@ class Checker(Engine):
         site: object = None,
         external: bool = False,
     ) -> list[Conflict]:
-        """An event is recorded. ``external``: in a capture, it is recorded at each launch instead (GC-21)."""
+        """An event is overwritten with what the stream knows now (TS-09, TS-10, TS-14, TS-15); a legacy action (CS-09).
+        ``external``: in a capture, it is recorded at each launch instead (GC-21).
+        """
         timeline = self._streams[stream]
         cell = self._events.get(event)
         if cell is None:
@@ -111,7 +112,6 @@ class Checker(Engine):
         self._sequence += 1
         capture = timeline.capture
         if capture is None:
-            # edges.record, without launch edges that teach nothing
             line = self._host_of(host) if self._threads else self._host
             if timeline.peers or timeline.clock.get(line.id, 0) < line.count:
                 timeline.launch(line)
@@ -135,8 +135,9 @@ class Checker(Engine):
         external: bool = False,
         implicit: bool = False,
     ) -> list[Conflict]:
-        """A stream waits for an event's last record. ``external``: in a capture, at each launch instead.
-        ``implicit``: it is CUDA's doing and not the program's, which can have meant nothing by it.
+        """A stream waits for an event's last record; later ones do not matter (TS-12, TS-13, TS-14). ``external``: in a
+        capture, at each launch instead. ``implicit``: it is CUDA's doing and not the program's, which can have meant
+        nothing by it.
 
         An event of a capture brings the stream into it (fork); waiting in a capture for anything else is illegal
         (GM-wait_outside, GM-wait_precapture), as is bringing in the default stream (GM-default_waits_cap).
@@ -150,7 +151,6 @@ class Checker(Engine):
         captured = cell.capture if cell.capture is not None and cell.capture in self._captures else None
         if capture is None and captured is None:
             if cell.capture is None:
-                # edges.wait, without edges that teach nothing
                 line = self._host_of(host) if self._threads else self._host
                 if timeline.peers or timeline.clock.get(line.id, 0) < line.count:
                     timeline.launch(line)
@@ -179,7 +179,9 @@ class Checker(Engine):
     def synchronize_stream(
         self, stream: Hashable, host: Hashable = None, *, site: object = None
     ) -> list[Conflict]:
-        """The host waits for a stream (TS-19). Returns a violation, and has no effect, where a capture forbids it."""
+        """The host waits for a stream, and with the legacy one for all blocking ones (TS-19, TS-28e, CS-09c). Returns a
+        violation, and has no effect, where a capture forbids it.
+        """
         timeline = self._streams[stream]
         if self._captures:
             forbidden = self._forbidden("captured" if timeline.capture else "eager", timeline, host, site)
@@ -188,7 +190,7 @@ class Checker(Engine):
         self._sequence += 1
         line = self._host_of(host)
         self._log_stream(line, timeline, site)
-        timeline.shown = True  # edges.synchronize_stream
+        timeline.shown = True
         line.learn((timeline.id, timeline.count, timeline.clock))
         if timeline.kind == "legacy":
             for peer in timeline.peers:
@@ -199,7 +201,7 @@ class Checker(Engine):
     def synchronize_event(
         self, event: Hashable, host: Hashable = None, *, site: object = None
     ) -> list[Conflict]:
-        """The host waits for an event's last record (TS-17, TS-18). As :meth:`synchronize_stream` in a capture."""
+        """The host waits for an event's last record (TS-16 to TS-18). As :meth:`synchronize_stream` in a capture."""
         cell = self._events.get(event) or Event(event)
         line = self._host_of(host)
         if self._captures:
@@ -211,20 +213,21 @@ class Checker(Engine):
             self._sequence += 1
             self._log(line, cell, site)
             last = cell.record
-            if last is not None:  # edges.synchronize_event
+            if last is not None:
                 line.learn((last.source.id, last.covered, cell.clock))
         return []
 
     def synchronize_device(
         self, device: Space, host: Hashable = None, *, site: object = None
     ) -> list[Conflict]:
-        """The host waits for all streams of a device (TS-21). As :meth:`synchronize_stream` in a capture."""
+        """The host waits for all streams of a device (TS-21, CS-25). As :meth:`synchronize_stream` in a capture."""
         line = self._host_of(host)
         forbidden = self._forbidden("device", line, host, site)
         if not forbidden:
             self._sequence += 1
             self._log_device(line, device, site)
-            obey(edges.synchronize_device(line, device, self._devices))
+            for stream in self._devices[device].streams:
+                line.learn(stream.snapshot())
             self._devices[device].drop_finished(self._hosts.values())
         return forbidden
 
@@ -247,7 +250,7 @@ class Checker(Engine):
         ``host_edge(thread, lock)``; acquire: ``host_edge(lock, thread)``. Nothing unless ``threads`` is true.
         """
         if self._threads:
-            obey([edges.Edge(self._holder(target), self._holder(source))])
+            self._holder(target).learn(self._holder(source).snapshot())
 
     def forget_host(self, host: Hashable) -> None:
         """A thread that has ended, or a lock or item that is gone: it is not mentioned again."""
@@ -410,19 +413,6 @@ class Checker(Engine):
             mode = "writes"
         self._sequence = host.last = sequence
         return True
-
-    def check_host_access(
-        self,
-        reads: Sequence[Use] = (),
-        writes: Sequence[Use] = (),
-        *,
-        operation: str,
-        host: Hashable = None,
-        site: object = None,
-    ) -> list[Conflict]:
-        """The conflicts that :meth:`host_access` would return, with no effect at all."""
-        line = self._host_of(host)
-        return self._access(line, line, reads, writes, operation, site, None, trial=True)
 
     # -- memory ------------------------------------------------------------------------------------------------------
 

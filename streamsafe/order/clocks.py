@@ -9,11 +9,9 @@ and most edges teach nothing and cost one look-up.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import count
 from typing import Any, Literal, NamedTuple, TypeAlias
-
-from streamsafe.order.edges import Edge, Holder
 
 Clock = dict[int, int]
 """Timeline id to count. Shared and never changed in place."""
@@ -93,9 +91,9 @@ class ClockHolder:
         """What a learner comes to know from this holder now."""
         return Snapshot(0, 0, self.clock)
 
-    def learn(self, news: News, forget: bool = False) -> None:
-        """Know also what ``news`` says; with ``forget``, only that."""
-        merged = {} if forget else dict(self.clock)
+    def learn(self, news: News) -> None:
+        """Know also what ``news`` says."""
+        merged = dict(self.clock)
         _merge(merged, news)
         self.clock = merged
 
@@ -156,8 +154,9 @@ class Timeline(ClockHolder):
         return True
 
     def launch(self, host: Timeline) -> None:
-        """Learn what a launch by ``host`` teaches: :func:`streamsafe.order.edges.launch`, without the edges that teach
-        nothing.
+        """An operation is enqueued: it comes after what ``host`` did, and the legacy default stream and the blocking
+        streams wait for each other (TS-28, CS-02 to CS-08). Sources: CUDA "Stream synchronization behavior",
+        cudaEventRecord, cudaStreamWaitEvent, cudaGraphLaunch.
         """
         known = self.clock
         if known.get(host.id, 0) < host.count:
@@ -180,7 +179,7 @@ class Timeline(ClockHolder):
         self.shown = True
         return Snapshot(self.id, self.count, self.clock)
 
-    def learn(self, news: News, forget: bool = False) -> None:
+    def learn(self, news: News) -> None:
         timeline, reach, clock = news
         known = self.clock
         own = self.id
@@ -226,7 +225,7 @@ class Event(ClockHolder):
             return Snapshot(0, 0, self.clock)
         return Snapshot(self.record.source.id, self.record.covered, self.clock)
 
-    def learn(self, news: News, forget: bool = False) -> None:
+    def learn(self, news: News) -> None:
         """An event holds one record at a time, so it always forgets. :meth:`stamp` says whose."""
         self.clock = news[2]
 
@@ -252,16 +251,8 @@ def _merge(into: Clock, news: News) -> None:
             into[other] = known
 
 
-def obey(edges: Iterable[Edge]) -> None:
-    """Let each learner learn, in order. All holders must be :class:`ClockHolder` objects."""
-    for learner, source, forget in edges:
-        assert isinstance(learner, ClockHolder)
-        assert isinstance(source, ClockHolder)
-        learner.learn(source.snapshot(), forget)
-
-
 class Device:
-    """The streams of one device, as the edge rules ask for them."""
+    """The streams of one device."""
 
     __slots__ = ("blocking", "legacy", "streams")
 
@@ -292,25 +283,8 @@ class Device:
 
 
 class Devices(dict[Hashable, Device]):
-    """All devices; this is the concrete engine's :class:`streamsafe.order.edges.Topology`."""
+    """All devices, each there once it is asked for."""
 
     def __missing__(self, key: Hashable) -> Device:
         device = self[key] = Device(key)
         return device
-
-    def is_legacy(self, stream: Holder) -> bool:
-        return isinstance(stream, Timeline) and stream.kind == "legacy"
-
-    def is_blocking(self, stream: Holder) -> bool:
-        return isinstance(stream, Timeline) and stream.kind in ("blocking", "per-thread")
-
-    def legacy_of(self, stream: Holder) -> Holder:
-        assert isinstance(stream, Timeline)
-        return self[stream.device].legacy
-
-    def blocking_of(self, stream: Holder) -> Iterator[Holder]:
-        assert isinstance(stream, Timeline)
-        return iter(self[stream.device].blocking)
-
-    def streams_of(self, device: Holder) -> Iterator[Holder]:
-        return iter(self[device].streams)

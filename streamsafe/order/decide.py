@@ -1,8 +1,8 @@
 """How the checker decides: an access against what the shadow memory remembers, under the clocks of the timelines.
 
-Order is kept by :mod:`streamsafe.order.clocks` under the rules of :mod:`streamsafe.order.edges`, memory by
-:mod:`streamsafe.order.memory`, the lives of blocks by :mod:`streamsafe.order.pools`. :class:`Engine` is the inside of
-:class:`streamsafe.order.checker.Checker`, which is its only user.
+Order is kept by :mod:`streamsafe.order.clocks`, memory by :mod:`streamsafe.order.memory`, the lives of blocks by
+:mod:`streamsafe.order.pools`. :class:`Engine` is the inside of :class:`streamsafe.order.checker.Checker`, which is its
+only user.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from streamsafe.order import edges
 from streamsafe.order.captures import VIOLATIONS, Capture, Graph, Subject, message_of
-from streamsafe.order.clocks import Clock, ClockHolder, Devices, Event, Recorded, Timeline, obey, of_values
+from streamsafe.order.clocks import Clock, ClockHolder, Devices, Event, Recorded, Timeline, of_values
 from streamsafe.order.explain import Explainer, Naming, Render, no_name, no_stack
 from streamsafe.order.hazard import Conflict, Mode
 from streamsafe.order.memory import (
@@ -184,11 +183,7 @@ class Engine:
 
     def _ordered(self, timeline: Timeline, *hosts: Timeline) -> Callable[[Partial], bool]:
         """Whether an access comes before what ``timeline`` would do next, given by one of ``hosts``."""
-        knowing = [timeline, *hosts]
-        if timeline.kind != "host":
-            for _, source, _ in edges.launch(timeline, timeline, self._devices):
-                assert isinstance(source, Timeline)
-                knowing.append(source)
+        knowing = [timeline, *hosts, *timeline.peers]
 
         def ordered(entry: Partial) -> bool:
             record = entry.record
@@ -222,9 +217,8 @@ class Engine:
                 return refused
         self._sequence += 1
         if graph is not None:
-            obey(edges.replay(graph, timeline, line, self._devices))
-            for event in graph.waits:
-                timeline.learn(event.snapshot())
+            for known in (line, *timeline.peers, graph, *graph.waits):  # also its last launch (GC-08, GC-13)
+                timeline.learn(known.snapshot())
         elif timeline is not line and timeline.kind != "function":
             timeline.launch(line)
         plan: Plan = []
@@ -257,9 +251,9 @@ class Engine:
         if timeline.kind != "host" or self._threads:  # with one host, whatever is enqueued comes after it
             self._commit(plan, record)
         if graph is not None:
-            obey(edges.replayed(graph, timeline))
+            graph.learn(timeline.snapshot())
             for event in graph.records:
-                obey([edges.Edge(event, timeline, True)])
+                event.learn(timeline.snapshot())
                 event.stamp(timeline, self._sequence, site)
         return conflicts
 

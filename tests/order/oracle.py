@@ -1,7 +1,7 @@
 """A brute-force judge of stream programs: an explicit graph of everything that happens, and reachability in it.
 
-It shares nothing with the engines: it knows neither clocks nor ``order/edges.py``, keeps every access for ever, and
-compares each new one with all of them, byte by byte.
+It shares nothing with the engines: it knows no clocks, keeps every access for ever, and compares each new one with all
+of them, byte by byte.
 """
 
 from __future__ import annotations

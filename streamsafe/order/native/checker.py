@@ -294,9 +294,6 @@ class NativeChecker(Interface):
     def host_access(self, *given: Any, **named: Any) -> list[Conflict]:
         return self._enqueue(0, *given, **named)
 
-    def check_host_access(self, *given: Any, **named: Any) -> list[Conflict]:
-        return self._enqueue(0, *given, how=_TRIAL, **named)
-
     def host_in_order(self, reads: Sequence[Use] = (), writes: Sequence[Use] = ()) -> bool:
         return False
 
