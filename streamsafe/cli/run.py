@@ -43,7 +43,7 @@ class _LikePython(click.Command):
 @click.option(
     "--simulate",
     is_flag=True,
-    help="Simulate CUDA, without a GPU: CuPy's kernels do not compute, PyTorch's operators run on the CPU.",
+    help="Simulate CUDA, without a GPU: CuPy's kernels and PyTorch's operators run on the CPU.",
 )
 @click.option(
     "--devices", type=click.IntRange(min=1), metavar="N", help="How many devices --simulate has [default: 1]."

@@ -201,6 +201,37 @@ def python_headers() -> Path:
     return folder
 
 
+def compile_to(path: Path, arguments: Sequence[str], what: str, text: str | None = None) -> None:
+    """Has the compiler make one file, which appears whole or not at all.
+
+    Args:
+        path: of the file; its folder exists.
+        arguments: of the compiler, without the output.
+        what: what is said not to compile.
+        text: C++ that is compiled, where the arguments name no file.
+
+    Raises:
+        BuildError: there is no compiler, or its first error.
+        OSError: the folder cannot be written.
+    """
+    compiler = find_compiler()
+    work = Path(tempfile.mkdtemp(prefix=f"{path.stem}.", suffix=".tmp", dir=path.parent))
+    try:
+        made = work / path.name
+        if text is not None:
+            unit = work / "unit.cpp"
+            unit.write_text(text, encoding="utf-8")
+            arguments = [*arguments, str(unit)]
+        ended = run([compiler, *arguments, "-o", str(made)])
+        if ended.returncode != 0:
+            lines = ended.stderr.splitlines()
+            first = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
+            raise BuildError(f"{what} did not compile with {compiler}: {first.strip()}")
+        place(made, path)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
 def build_extension(
     name: str, unit: Path, headers: Sequence[Path], *, what: str, quiet: bool = False
 ) -> Path:
@@ -236,25 +267,13 @@ def build_extension(
         with locked(path.with_suffix(".lock"), what, quiet):
             if kept(path):
                 return path
-            command = [find_compiler(), *options, *(f"-I{each}" for each in [*headers, python_headers()])]
             if not quiet:
                 say(f"building {what}, once (some ten seconds)")
             prefix = f"{path.stem}."
             for left in path.parent.glob(f"{prefix}*.tmp"):  # of builds that were killed: the lock is ours
                 shutil.rmtree(left, ignore_errors=True)
-            work = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
-            try:
-                made = work / path.name
-                ended = run([*command, str(unit), "-o", str(made)])
-                if ended.returncode != 0:
-                    lines = ended.stderr.splitlines()
-                    first = next(
-                        (line for line in lines if "error" in line), lines[-1] if lines else "no message"
-                    )
-                    raise BuildError(f"{what} did not compile with {command[0]}: {first.strip()}")
-                place(made, path)
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+            folders = [f"-I{each}" for each in [*headers, python_headers()]]
+            compile_to(path, [*options, *folders, str(unit)], what)
     except OSError as error:
         raise unwritable(error, path.parent) from error
     return path

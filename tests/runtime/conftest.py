@@ -16,7 +16,7 @@ def backend(request: pytest.FixtureRequest) -> Any:
         from streamsafe.simulate import cuda as simulate
 
         try:
-            simulate.install(devices=2)
+            simulate.install(devices=2, compute=False)
         except simulate.SimulationUnavailable as error:
             pytest.skip(str(error))
     import cupy

@@ -28,11 +28,11 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 @pytest.fixture(scope="session")
 def simulation() -> Simulation:
-    """The simulated runtime of this test process, with two devices."""
+    """The simulated runtime of this test process, with two devices; kernels do not compute, but in test_compute."""
     from streamsafe.simulate import cuda as simulate
 
     try:
-        return simulate.install(devices=2)
+        return simulate.install(devices=2, compute=False)
     except simulate.SimulationUnavailable as error:
         pytest.skip(str(error))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamsafe.simulate.cuda.kernels import function
+from streamsafe.simulate.cuda.kernels import Source, function
 
 # source -> (kernel asked for, its memory parameters as (index, dimensions or None, dtype or None, read only))
 SOURCES: dict[str, tuple[str, str, list[tuple[int, int | None, str | None, bool]] | None]] = {
@@ -61,7 +61,7 @@ SOURCES: dict[str, tuple[str, str, list[tuple[int, int | None, str | None, bool]
 @pytest.mark.parametrize("name", SOURCES)
 def test_signatures(name: str) -> None:
     source, kernel, expected = SOURCES[name]
-    found = function(source, kernel).parameters
+    found = function(Source(source), kernel).parameters
     told = found and [(p.index, p.ndim, p.dtype.str[1:] if p.dtype else None, p.reads) for p in found]
     assert (None if found is None else list(told or [])) == expected
 

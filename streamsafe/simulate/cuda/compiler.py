@@ -11,6 +11,7 @@ from typing import Any
 from streamsafe.simulate.cuda.capsules import Bridge
 from streamsafe.simulate.cuda.driver import DriverCalls
 from streamsafe.simulate.cuda.errors import SimulationLimit
+from streamsafe.simulate.cuda.kernels import Source
 
 # Where headers would be: CuPy only puts the path on a command line that nothing reads.
 _HEADERS = "/usr/local/cuda"
@@ -51,8 +52,9 @@ def replace_compiler(cupy: ModuleType, driver: DriverCalls) -> None:
         source: str, options: tuple[str, ...] = (), *args: Any, **kwargs: Any
     ) -> Any:
         names = kwargs.get("name_expressions")
-        image = b"simulated " + hashlib.sha256(source.encode()).hexdigest().encode()
-        driver.register(image, source)
+        made = Source(source, tuple(options), tuple(names or ()))
+        image = b"simulated " + hashlib.sha256(repr(made).encode()).hexdigest().encode()
+        driver.register(image, made)
         module = make()
         module.load(image)
         if names is not None:

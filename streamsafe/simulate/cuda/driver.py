@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
+from streamsafe.simulate.cuda.compute import Launch, extent
 from streamsafe.simulate.cuda.errors import INVALID_HANDLE, SYMBOL_NOT_FOUND, CudaError
-from streamsafe.simulate.cuda.kernels import Function, Module, Region, function, regions
+from streamsafe.simulate.cuda.kernels import Function, Module, Region, Source, argument, function, regions
 from streamsafe.simulate.cuda.machine import Machine
 from streamsafe.simulate.cuda.memory import Kind
 from streamsafe.simulate.cuda.moves import read_move
@@ -25,9 +27,9 @@ class DriverCalls:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._sources: dict[bytes, str] = {}
+        self._sources: dict[bytes, Source] = {}
 
-    def register(self, image: bytes, source: str) -> None:
+    def register(self, image: bytes, source: Source) -> None:
         """Remember the source that a binary image stands for."""
         self._sources[image] = source
 
@@ -75,7 +77,7 @@ class DriverCalls:
 
     # -- modules
 
-    def _load(self, source: str | None) -> int:
+    def _load(self, source: Source | None) -> int:
         machine = self._machine
         with machine.lock:
             machine.permit()
@@ -118,7 +120,7 @@ class DriverCalls:
             loaded = self._module(module)
             kernel = function(loaded.source, funcname)
             missing = (
-                kernel.parameters is None and loaded.source is not None and funcname not in loaded.source
+                kernel.parameters is None and loaded.source is not None and funcname not in loaded.source.text
             )
             if missing and funcname.isidentifier():
                 raise CudaError(SYMBOL_NOT_FOUND)
@@ -131,8 +133,13 @@ class DriverCalls:
         machine = self._machine
         with machine.lock:
             loaded = self._module(module)
-            if loaded.source is not None and varname not in loaded.source:
+            if loaded.source is not None and varname not in loaded.source.text:
                 raise CudaError(SYMBOL_NOT_FOUND)
+            found = None
+            if machine.computes and loaded.source is not None:
+                found = machine.later.compiler.variable(loaded.source, varname)
+            if found is not None:
+                return machine.memory.adopt(*found, machine.device)
             if varname not in loaded.variables:
                 block = machine.memory.allocate(_GLOBAL_BYTES, Kind.DEVICE, machine.device)
                 loaded.variables[varname] = block.address
@@ -184,15 +191,16 @@ class DriverCalls:
             f,
             (grid_dim_x, grid_dim_y, grid_dim_z),
             (block_dim_x, block_dim_y, block_dim_z),
+            shared_mem_bytes,
             stream,
             kernel_params,
         )
 
     def launchCooperativeKernel(self, f: int, *given: int) -> None:
         """The parameters are those of :meth:`launchKernel`, by position, without the last one."""
-        x, y, z, block_x, block_y, block_z, _, stream, kernel_params = given
+        x, y, z, block_x, block_y, block_z, shared, stream, kernel_params = given
         grid, block = (x, y, z), (block_x, block_y, block_z)
-        self._launch("launchCooperativeKernel", f, grid, block, stream, kernel_params)
+        self._launch("launchCooperativeKernel", f, grid, block, shared, stream, kernel_params)
 
     def _launch(
         self,
@@ -200,6 +208,7 @@ class DriverCalls:
         handle: int,
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
+        shared: int,
         stream: int,
         arguments: int,
     ) -> None:
@@ -213,16 +222,25 @@ class DriverCalls:
             written = [region for region in touched if not region.reads]
             known, device = kernel.parameters is not None, machine.device
             move = read_move(kernel, arguments) if kernel.moves else None
+            launch = None
+            if move is None and machine.computes:
+                launch = self._prepare(kernel, (*grid, *block), shared, arguments, touched)
 
-            def run() -> None:
+            def work() -> None:
                 if move is not None:
                     move.run(machine.memory)
+                elif launch is not None and launch.run(machine.memory, machine.later):
+                    pass
                 elif known:
                     self._forget(written)
                 else:
                     # A binary may have written anything on its device.
                     for owned in machine.memory.blocks(device):
                         machine.memory.forget(owned.address, owned.size)
+
+            def run() -> None:
+                seen = any(machine.memory.seen(region.pointer) for region in touched)
+                machine.later.run(work, None if launch is None else kernel, now=seen)
 
             detail: dict[str, Any] = {
                 "kernel": kernel.name,
@@ -233,14 +251,20 @@ class DriverCalls:
                 "writes": [(region.pointer, region.size) for region in written],
             }
             machine.enqueue(name, stream, run, [region.pointer for region in touched], **detail)
+            machine.later.report()
+
+    def _prepare(
+        self, kernel: Function, shape: tuple[int, ...], shared: int, arguments: int, touched: list[Region]
+    ) -> Launch | None:
+        sizes = kernel.sizes
+        if sizes is None:
+            entry = self._machine.later.compiler.entry(kernel)
+            if entry is None:
+                return None
+            sizes = entry.sizes
+        values = [ctypes.string_at(argument(arguments, index), size) for index, size in enumerate(sizes)]
+        return Launch(kernel, shape, shared, values, touched)
 
     def _forget(self, written: list[Region]) -> None:
-        memory = self._machine.memory
         for region in written:
-            if region.size is not None:
-                memory.forget(region.pointer, region.size)
-                continue
-            block = memory.find(region.pointer)
-            if block is not None:
-                # A plain pointer: the kernel may write up to the end of its allocation.
-                memory.forget(region.pointer, block.address + block.size - region.pointer)
+            self._machine.memory.forget(*extent(self._machine.memory, region))

@@ -44,7 +44,8 @@ class Summary:
 
     Attributes:
         counts: calls by name.
-        kernels: launches by kernel name. None computed, except CuPy's own copies and fills.
+        kernels: launches by kernel name.
+        uncomputed: kernels and library calls that did not compute, and why; None where none does.
         arrays_copied_back: device-to-host copies.
         arrays_filled: how many of them held bytes that no kernel had computed, returned as zeros.
         bytes_filled: those bytes.
@@ -54,6 +55,7 @@ class Summary:
 
     counts: dict[str, int]
     kernels: dict[str, int]
+    uncomputed: dict[str, str] | None
     arrays_copied_back: int
     arrays_filled: int
     bytes_filled: int
@@ -63,8 +65,13 @@ class Summary:
     def __str__(self) -> str:
         launches = sum(self.kernels.values())
         plural = "" if launches == 1 else "es"
-        lines = [f"simulated CUDA runtime: {launches} kernel launch{plural}; kernels do not compute"]
-        if self.arrays_copied_back:
+        lines = [f"simulated CUDA runtime: {launches} kernel launch{plural}"]
+        if self.uncomputed is None:
+            lines[0] += "; kernels do not compute"
+        elif self.uncomputed:
+            lines.append("the results of these are not known:")
+            lines += [f"  {name}: {reason}" for name, reason in sorted(self.uncomputed.items())]
+        if self.arrays_filled or (self.uncomputed is None and self.arrays_copied_back):
             lines.append(
                 f"{self.arrays_filled} of {self.arrays_copied_back} arrays copied back hold 0 where a kernel would "
                 "have written"
@@ -101,6 +108,15 @@ class Simulation:
         return self._machine.log.operations
 
     @property
+    def computes(self) -> bool:
+        """Whether kernels and library calls compute. Settable, for the memory that is allocated from then on."""
+        return self._machine.computes
+
+    @computes.setter
+    def computes(self, whether: bool) -> None:
+        self._machine.computes = self._machine.memory.knows = whether
+
+    @property
     def values(self) -> Policy:
         """What happens when the program asks the device for a scalar: ``"stop"`` or ``"fill"``. Settable."""
         return self._values.policy
@@ -115,6 +131,8 @@ class Simulation:
         self, memory: Callable[[int], tuple[int, int, int] | None], stream_flags: Callable[[int], int]
     ) -> None:
         """Know another runtime's memory (start, bytes and device of what holds a pointer) and streams (flags or -1)."""
+        self._machine.later.eager = True  # the other runtime reads the memory unseen
+        self._machine.later.flush()
         self._machine.memory.foreign = memory
         self._machine.scheduler.foreign = stream_flags
 
@@ -129,6 +147,7 @@ class Simulation:
             return Summary(
                 counts=dict(log.counts),
                 kernels=dict(log.kernels),
+                uncomputed=dict(log.uncomputed) if self._machine.computes else None,
                 arrays_copied_back=log.arrays_copied_back,
                 arrays_filled=log.arrays_filled,
                 bytes_filled=log.bytes_filled,
@@ -145,16 +164,16 @@ def is_active() -> bool:
     return _active is not None
 
 
-def install(devices: int = 1, *, values: Policy = "stop") -> Simulation:
+def install(devices: int = 1, *, values: Policy = "stop", compute: bool = True) -> Simulation:
     """Put a simulated CUDA runtime under CuPy and import it. A second call returns the first one's simulation.
 
-    Streams, events, memory, copies, captures and their errors behave as the semantics rows say; kernels and
-    libraries are logged and do not compute.
+    Streams, events, memory, copies, captures and their errors behave as the semantics rows say.
 
     Args:
         devices: how many devices the machine has.
         values: ``"stop"`` raises :class:`SimulationLimit` where the program asks the device for a scalar or a
             shape that no kernel computed, ``"fill"`` answers zero.
+        compute: whether kernels and library calls compute. Without, they are logged only, and nothing is compiled.
 
     Raises:
         SimulationUnavailable: CuPy is missing, of a version that was not tested, or was imported before.
@@ -173,7 +192,8 @@ def install(devices: int = 1, *, values: Policy = "stop") -> Simulation:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # kernels that nothing here stands in for fail, as without a GPU
     runtime = importlib.import_module("cupy_backends.cuda.api.runtime")
     driver = importlib.import_module("cupy_backends.cuda.api.driver")
-    machine, policy = Machine(devices), Values(values)
+    machine = Machine(devices, compute)
+    policy = Values(values, machine.log.uncomputed)
     simulation = Simulation(machine, policy)
     simulation.values = values
     bridge = Bridge(runtime, driver)

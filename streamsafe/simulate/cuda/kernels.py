@@ -1,14 +1,14 @@
 """Modules, functions and kernel parameters.
 
 A simulated module keeps the source it was "compiled" from. A launch reads its own argument block with it: which
-parameters are device memory, and which of them the kernel may write. Memory that a kernel may write is not known
-afterwards. Only CuPy's own copy and fill kernels run (see :mod:`streamsafe.simulate.cuda.moves`).
+parameters are device memory, and which of them the kernel may write.
 """
 
 from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -58,12 +58,14 @@ class Parameter:
         ndim: dimensions of a CuPy ``CArray``, or None for a plain pointer.
         dtype: element type of a ``CArray``; None where it is not one of CuPy's.
         reads: declared const: the kernel only reads it.
+        overwrites: the kernel assigns each element of it and reads none.
     """
 
     index: int
     ndim: int | None
     dtype: numpy.dtype[Any] | None
     reads: bool
+    overwrites: bool = False
 
 
 def _split(text: str, start: int) -> list[str]:
@@ -83,17 +85,62 @@ def _split(text: str, start: int) -> list[str]:
     return [part for part in parts if part and part != "void"]
 
 
-def _memory(declared: list[str]) -> list[Parameter]:
+_ASSIGNED = r"_raw_{0}\[_(?:out_)?ind\.get\(\)\](?: = {0}\b|;\s*{0} = |;\s*POST_MAP\()"
+
+
+def _memory(declared: list[str], source: str) -> list[Parameter]:
     found = []
     for index, text in enumerate(declared):
         array = _CARRAY.search(text)
         if array is not None:
             dtype = DTYPES.get(" ".join(array["dtype"].split()))
-            found.append(Parameter(index, int(array["ndim"]), dtype, text.startswith("const ")))
+            reads, name = text.startswith("const "), text.rsplit(" ", 1)[-1]
+            overwrites = not reads and name.startswith("_raw_") and _assigns(source, name[len("_raw_") :])
+            found.append(Parameter(index, int(array["ndim"]), dtype, reads, overwrites))
         elif "*" in text:
             before = text[: text.index("*")]
             found.append(Parameter(index, None, None, "const" in before.split()))
     return found
+
+
+_INDEXER = re.compile(r"\bCIndexer\s*<\s*(?P<ndim>\d+)\s*(?:,[^<>]*)?>")
+_WORD = 8
+
+
+def _size(declared: str) -> int | None:
+    """Bytes of a parameter; None for a type that only the compiler knows."""
+    if "*" in declared:
+        return _WORD
+    array = _CARRAY.search(declared) or _INDEXER.search(declared)
+    if array is not None:
+        words = 2 if "CArray" in array[0] else 1
+        return _WORD * (words + 2 * int(array["ndim"]))
+    words_of_type = [word for word in declared.split()[:-1] if word != "const"]
+    dtype = DTYPES.get(" ".join(words_of_type))
+    return dtype.itemsize if dtype is not None else _SIZES.get(" ".join(words_of_type))
+
+
+_SIZES = {"ptrdiff_t": 8, "size_t": 8}
+
+
+def _assigns(source: str, name: str) -> bool:
+    """Whether a kernel that CuPy wrote begins with an assignment to each element of its output."""
+    return re.search(_ASSIGNED.format(re.escape(name)), source) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a module was "compiled" from.
+
+    Attributes:
+        text: CUDA C++.
+        options: for the compiler.
+        names: expressions that name its kernels, where the program gave some.
+    """
+
+    text: str
+    options: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -101,12 +148,12 @@ class Module:
     """One loaded module.
 
     Attributes:
-        source: CUDA source when it was compiled here, None for a binary.
+        source: what it was compiled from, None for a binary.
         variables: device addresses of its global variables by name.
         functions: handles of the functions taken from it.
     """
 
-    source: str | None
+    source: Source | None
     variables: dict[str, int] = field(default_factory=dict)
     functions: list[int] = field(default_factory=list)
 
@@ -119,7 +166,10 @@ class Function:
         name: as it was asked for.
         parameters: its memory parameters; None when there is no source to tell.
         scalar: dtype of its first parameter if that is a number.
-        moves: one of CuPy's own copy and fill kernels, which run.
+        moves: one of CuPy's own copy and fill kernels.
+        sizes: bytes of each parameter; None where only the compiler knows.
+        alone: a loop over the grid that one thread can run as well.
+        source: of its module; None for a binary.
         attributes: set by ``cuFuncSetAttribute``.
     """
 
@@ -127,6 +177,9 @@ class Function:
     parameters: tuple[Parameter, ...] | None
     scalar: numpy.dtype[Any] | None = None
     moves: bool = False
+    sizes: tuple[int, ...] | None = None
+    alone: bool = False
+    source: Source | None = None
     attributes: dict[int, int] = field(default_factory=dict)
 
 
@@ -136,18 +189,57 @@ _MOVES = re.compile(
 )
 
 
-def function(source: str | None, name: str) -> Function:
+# A kernel that has none of these sees nothing of the threads but through CuPy's loop over the grid.
+_THREADS = re.compile(
+    r"threadIdx|blockIdx|blockDim|gridDim|__shared__|__sync|_sync\s*\(|__activemask|warpSize|clock"
+)
+# It leaves the loop: on a GPU that ends the work of one thread, which has one element.
+_LEAVES = re.compile(r"CUPY_FOR\b.*\b(?:return|break|goto)\b", re.DOTALL)
+
+
+def function(source: Source | None, name: str) -> Function:
     """Return what CUDA source says of ``__global__ void name(...)``; no source says nothing."""
-    declared = None if source is None else _declaration(source, name)
+    declared = None if source is None else _declaration(source.text, name)
     if declared is None or source is None:
-        return Function(name, None)
+        return Function(name, None, source=source)
+    text = source.text
+    sizes = [_size(parameter) for parameter in declared]
     scalar = re.fullmatch(r"const ([\w:<> ]+) \w+", declared[0]) if declared else None
     return Function(
         name,
-        tuple(_memory(declared)),
+        tuple(_memory(declared, text)),
         scalar=DTYPES.get(scalar[1]) if scalar else None,
-        moves=name.startswith(("cupy_copy__", "cupy_fill")) and _MOVES.search(source) is not None,
+        moves=name.startswith(("cupy_copy__", "cupy_fill")) and _MOVES.search(text) is not None,
+        sizes=None if None in sizes else tuple(size for size in sizes if size is not None),
+        alone="CUPY_FOR" in text and _THREADS.search(text) is None and _LEAVES.search(text) is None,
+        source=source,
     )
+
+
+_TEMPLATE = re.compile(r"template\s*<[^{};]*>\s*(?:extern\s+\"C\"\s*)?(?:static\s+|inline\s+)*$")
+_VARIABLE = re.compile(
+    r"^[ \t]*(?:extern\s+\"C\"\s*\{?\s*)?__(?:constant|device|managed)__\s+[\w:<>\s]+?"
+    r"\b(?P<name>\w+)\s*(?:\[[^\]]*\]\s*)*[;={]",
+    re.MULTILINE,
+)
+
+
+def global_functions(text: str) -> list[str]:
+    """The kernels that a source declares outside of templates and namespaces."""
+    text = _COMMENT.sub(" ", text)
+    if re.search(r"\bnamespace\s+\w+\s*\{", text):
+        text = "".join(re.findall(r'extern\s+"C"[^{;]*', text))
+    found = [
+        match["name"]
+        for match in _GLOBAL.finditer(text)
+        if match["name"].isidentifier() and _TEMPLATE.search(text[: match.start()]) is None
+    ]
+    return list(dict.fromkeys(found))
+
+
+def global_variables(text: str) -> list[str]:
+    """The variables in device memory that a source declares."""
+    return list(dict.fromkeys(match["name"] for match in _VARIABLE.finditer(_COMMENT.sub(" ", text))))
 
 
 def _declaration(source: str, name: str) -> list[str] | None:
@@ -168,6 +260,7 @@ class Region:
     pointer: int
     size: int | None
     reads: bool
+    overwrites: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +286,33 @@ class View:
         first = self.pointer + sum(step for step in steps if step < 0)
         last = self.pointer + sum(step for step in steps if step > 0)
         return first, last - first + (self.dtype.itemsize if self.dtype is not None else _WIDEST)
+
+    def array(self) -> numpy.ndarray[Any, Any]:
+        """The elements as a NumPy array on their memory."""
+        if not self.size:
+            return numpy.empty(self.shape, self.dtype)
+        first, size = self.extent
+        buffer: Any = (ctypes.c_char * size).from_address(first)
+        array: numpy.ndarray[Any, Any] = numpy.ndarray(
+            self.shape, self.dtype, buffer, self.pointer - first, self.strides
+        )
+        return array
+
+
+def view_of(array: Any) -> View:
+    """The elements of an array of CuPy."""
+    return View(array.data.ptr, array.shape, array.strides, array.dtype)
+
+
+def view_at(pointer: int, shape: Sequence[int], dtype: Any, order: str = "C") -> View:
+    """Elements that follow one another in memory."""
+    dtype = numpy.dtype(dtype)
+    strides, step = [0] * len(shape), dtype.itemsize
+    axes = range(len(shape))
+    for axis in reversed(axes) if order == "C" else axes:
+        strides[axis] = step
+        step *= shape[axis]
+    return View(pointer, tuple(shape), tuple(strides), dtype)
 
 
 def argument(arguments: int, index: int) -> int:
@@ -227,5 +347,5 @@ def regions(function: Function, arguments: int) -> list[Region]:
             found.append(Region(pointer, None, parameter.reads))
         else:
             first, size = view(arguments, parameter).extent
-            found.append(Region(first, size, parameter.reads))
+            found.append(Region(first, size, parameter.reads, parameter.overwrites))
     return found

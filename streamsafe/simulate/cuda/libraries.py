@@ -1,9 +1,9 @@
-"""CUDA's libraries: importable without being installed, logged, and computing nothing.
+"""CUDA's libraries: importable without being installed, and logged.
 
 ``pip install cupy-cuda12x`` brings no cuBLAS, cuFFT, cuRAND, cuSOLVER, cuSPARSE; CuPy's modules for them cannot
 even be loaded. A :class:`Library` takes such a module's place: its constants are numbers, its handles are handles,
-and a function that would compute is an operation on the current stream, after which the memory it writes is no
-longer known.
+and a function that would compute is an operation on the current stream. Some compute by NumPy; after the others the
+memory that they write is no longer known.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import ctypes
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from streamsafe.simulate.cuda.capsules import Bridge
+from streamsafe.simulate.cuda.compute import Computation
 from streamsafe.simulate.cuda.errors import CudaError, SimulationLimit
+from streamsafe.simulate.cuda.library_blas import BLAS
+from streamsafe.simulate.cuda.library_random import CURAND, seed
 from streamsafe.simulate.cuda.machine import Machine
 
 WORKSPACE_BYTES = 64
@@ -51,6 +54,7 @@ class Recorder:
         synchronizes: bool = False,
         statuses: Sequence[int] = (),
         status_bytes: int = 0,
+        computation: Computation | None = None,
         **detail: Any,
     ) -> None:
         """Enqueue one library call.
@@ -63,6 +67,7 @@ class Recorder:
             synchronizes: the host waits for the stream before the call returns.
             statuses: addresses of status arrays, set to success.
             status_bytes: their size.
+            computation: what it computes; without one, its results are unknown.
             detail: further facts for the log.
 
         Raises:
@@ -71,8 +76,13 @@ class Recorder:
         machine = self.machine
         handle = self.current_stream() if stream is None else stream
 
-        def forget() -> None:
-            for pointer in writes:
+        def run() -> None:
+            computed = False
+            if computation is not None and machine.computes:
+                computed = computation.run(machine.memory, machine.log, name)
+            elif writes and machine.computes:
+                machine.log.did_not_compute(name, "its library is simulated without its results")
+            for pointer in () if computed else writes:
                 block = machine.memory.find(pointer)
                 if block is not None:
                     machine.memory.forget(pointer, block.address + block.size - pointer)
@@ -84,7 +94,7 @@ class Recorder:
                 machine.enqueue(
                     name,
                     handle,
-                    forget,
+                    lambda: machine.later.run(run, now=any(machine.memory.seen(each) for each in writes)),
                     (*reads, *writes),
                     reads=tuple(reads),
                     writes=tuple(writes),
@@ -129,11 +139,20 @@ class _Calls:
         version: what version queries answer.
         outputs: pattern of functions whose last device pointer is their only output; the others may write all.
         reports: pattern of functions whose last device pointer is a status array: simulated calls succeed.
+        computations: functions that compute, by name; each takes the memory, its name and the call's arguments.
     """
 
     def __init__(
-        self, kind: str, title: str, recorder: Recorder, version: int, outputs: str, reports: str
+        self,
+        kind: str,
+        title: str,
+        recorder: Recorder,
+        version: int,
+        outputs: str,
+        reports: str,
+        computations: Mapping[str, Callable[..., Computation | None]],
     ) -> None:
+        self._computations = computations
         self._kind = kind
         self._title = title
         self._recorder = recorder
@@ -164,6 +183,8 @@ class _Calls:
             # The 64-bit cuSOLVER interface has a workspace on either side.
             both = self._kind == "cusolver" and name.startswith("x")
             return self._named(name, (WORKSPACE_BYTES, WORKSPACE_BYTES) if both else WORKSPACE_BYTES)
+        if name == "setPseudoRandomGeneratorSeed":
+            return seed
         if _ATTRIBUTE.search(name):
             return functools.partial(_constant, 0)
         if _SHAPE.search(name):
@@ -214,6 +235,8 @@ class _Calls:
         """Log one computing call. Returns 0, which every wrapper takes for success."""
         self._check_capture()
         recorder = self._recorder
+        found = self._computations.get(name)
+        computation = found(recorder.machine.memory, name, *arguments) if found is not None else None
         pointers: list[int] = []
         for argument in arguments:
             described = self._handles.get(argument) if type(argument) is int else None
@@ -222,11 +245,18 @@ class _Calls:
             # (..., int* info on the host, batch size)
             ctypes.c_int.from_address(arguments[-2]).value = 0
         if self._outputs.match(name):
-            recorder.call(f"{self._kind}.{name}", pointers[:-1], pointers[-1:])
+            recorder.call(f"{self._kind}.{name}", pointers[:-1], pointers[-1:], computation=computation)
             return 0
         status = pointers[-1:] if self._reports.search(name) else []
         batch = arguments[-1] if "atched" in name and type(arguments[-1]) is int else 1
-        recorder.call(f"{self._kind}.{name}", (), pointers, statuses=status, status_bytes=batch * _INT_BYTES)
+        recorder.call(
+            f"{self._kind}.{name}",
+            (),
+            pointers,
+            statuses=status,
+            status_bytes=batch * _INT_BYTES,
+            computation=computation,
+        )
         return 0
 
 
@@ -244,7 +274,7 @@ class Library(ModuleType):
     """
 
     def __init__(self, name: str, calls: _Calls, constants: dict[str, Any]) -> None:
-        super().__init__(name, "Simulated library: calls are logged and compute nothing.")
+        super().__init__(name, "Simulated library.")
         self.__dict__.update(constants, _calls=calls, available=True)
 
     def __getattr__(self, name: str) -> Any:
@@ -262,6 +292,7 @@ _BLAS_REPORTS = r"getrfBatched|getriBatched|matinvBatched"
 _SPARSE_OUTPUTS = (
     r"spMV|spMM$|spSM_solve|[sdcz](csrmv|csrmm2?|csrmvEx|gthr|csr2dense|csc2dense)$|sparseToDense"
 )
+_COMPUTATIONS: dict[str, Mapping[str, Callable[..., Computation | None]]] = {"cublas": BLAS, "curand": CURAND}
 _NEVER = r"(?!)"
 _ALWAYS = r""
 _LIBRARIES: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
@@ -282,7 +313,7 @@ def install_libraries(recorder: Recorder, version: int) -> None:
     """Put the stand-ins where CuPy imports the libraries from. Call before anything imports them."""
     package = sys.modules["cupy_backends.cuda.libs"]
     for name, title, outputs, reports, constants in _LIBRARIES:
-        calls = _Calls(name, title, recorder, version, outputs, reports)
+        calls = _Calls(name, title, recorder, version, outputs, reports, _COMPUTATIONS.get(name, {}))
         place(Library(f"{package.__name__}.{name}", calls, constants), package)
 
 

@@ -7,21 +7,28 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy
+
+from streamsafe.simulate.cuda.compute import Computation
+from streamsafe.simulate.cuda.kernels import view_at, view_of
 from streamsafe.simulate.cuda.libraries import Recorder
+from streamsafe.simulate.cuda.library_random import generator, seed
 
 _DTYPES = "bBhHiIlLqQfdFD"
 _SUM_DTYPES = "lLqQfdFD"
-_SUM, _ARGMIN, _ARGMAX, _PROD = 0, 3, 4, 7
 
 
 def replace_cub(cupy: ModuleType, recorder: Recorder) -> None:
-    """Replace the entry points of ``cupy.cuda.cub``: same arguments, same results' shapes, nothing computed."""
+    """Replace the entry points of ``cupy.cuda.cub``: same arguments, results by NumPy."""
     cub = cupy.cuda.cub
     internal_empty = cupy.empty
+    names = ("SUM", "MIN", "MAX", "ARGMIN", "ARGMAX", "PROD")
+    reductions = {getattr(cub, f"CUPY_CUB_{name}"): name.lower() for name in names}
 
     def reducible(array: Any, op: int, dtype: Any) -> bool:
         wanted = array.dtype if dtype is None else cupy.dtype(dtype)
@@ -53,8 +60,17 @@ def replace_cub(cupy: ModuleType, recorder: Recorder) -> None:
         )
         kind = "q" if op in (cub.CUPY_CUB_ARGMIN, cub.CUPY_CUB_ARGMAX) else arr.dtype
         result = internal_empty(shape, kind)
+        reduce = getattr(numpy, reductions[op])
+        along = tuple(sorted(reduced)) if kept else None
+
+        def compute(array: Any, out: Any) -> None:
+            out[...] = reduce(array, axis=along).reshape(shape)
+
         recorder.call(
-            "cub.device_segmented_reduce" if kept else "cub.device_reduce", [arr.data.ptr], [result.data.ptr]
+            "cub.device_segmented_reduce" if kept else "cub.device_reduce",
+            [arr.data.ptr],
+            [result.data.ptr],
+            computation=Computation(compute, [view_of(arr)], [view_of(result)]),
         )
         if out is None:
             return result
@@ -67,12 +83,29 @@ def replace_cub(cupy: ModuleType, recorder: Recorder) -> None:
         if arr.dtype.char not in _DTYPES or not arr.flags.c_contiguous:
             return None
         if arr.size:
-            recorder.call("cub.device_scan", [], [arr.data.ptr])
+            accumulate = numpy.cumsum if op == cub.CUPY_CUB_CUMSUM else numpy.cumprod
+
+            def compute(array: Any, out: Any) -> None:
+                accumulate(array, dtype=array.dtype, out=out)
+
+            flat = view_at(arr.data.ptr, (arr.size,), arr.dtype)
+            recorder.call(
+                "cub.device_scan", [], [arr.data.ptr], computation=Computation(compute, [flat], [flat])
+            )
         return arr
 
     def cub_histogram(x: Any, y: Any, bins: Any) -> Any:
         reads = [x.data.ptr] + ([bins.data.ptr] if hasattr(bins, "data") else [])
-        recorder.call("cub.device_histogram", reads, [y.data.ptr])
+        edges = [view_of(bins)] if hasattr(bins, "data") else []
+
+        def compute(values: Any, *others: Any) -> None:
+            bounds = others[0] if edges else numpy.arange(bins)
+            places = numpy.searchsorted(bounds, values.ravel(), "right") - 1
+            places = places[(places >= 0) & (places < bounds.size - 1)]
+            others[-1][...] = numpy.bincount(places, minlength=bounds.size - 1)
+
+        computation = Computation(compute, [view_of(x), *edges], [view_of(y)])
+        recorder.call("cub.device_histogram", reads, [y.data.ptr], computation=computation)
         return y
 
     def device_csrmv(
@@ -80,7 +113,15 @@ def replace_cub(cupy: ModuleType, recorder: Recorder) -> None:
     ) -> Any:
         y = internal_empty((n_rows,), values.dtype)
         reads = [a.data.ptr for a in (values, indptr, indices, x)]
-        recorder.call("cub.device_csrmv", reads, [y.data.ptr])
+
+        def compute(data: Any, rows: Any, columns: Any, vector: Any, out: Any) -> None:
+            products = numpy.append(data * vector[columns], data.dtype.type(0))
+            sums = numpy.add.reduceat(products, rows[:-1])
+            out[...] = numpy.where(rows[:-1] == rows[1:], data.dtype.type(0), sums)
+
+        views = [view_of(a) for a in (values, indptr, indices, x)]
+        computation = Computation(compute, views, [view_of(y)])
+        recorder.call("cub.device_csrmv", reads, [y.data.ptr], computation=computation)
         return y
 
     _swap(cub, cub_reduction, cub_scan, cub_histogram)
@@ -93,14 +134,33 @@ def replace_thrust(cupy: ModuleType, recorder: Recorder) -> None:
 
     def sort(dtype: Any, data_start: int, keys_start: int, shape: Any) -> None:
         writes = [pointer for pointer in (data_start, keys_start) if pointer]
-        recorder.call("thrust.sort", [], writes, synchronizes=True)
+        data = view_at(data_start, shape, dtype)
+
+        def compute(array: Any, out: Any) -> None:
+            array.sort(axis=-1)
+
+        computation = Computation(compute, [data], [data])
+        recorder.call("thrust.sort", [], writes, synchronizes=True, computation=computation)
 
     def lexsort(dtype: Any, idx_start: int, keys_start: int, k: int, n: int) -> None:
-        recorder.call("thrust.lexsort", [keys_start], [idx_start], synchronizes=True)
+        def compute(keys: Any, out: Any) -> None:
+            out[...] = numpy.lexsort(keys)
+
+        computation = Computation(
+            compute, [view_at(keys_start, (k, n), dtype)], [view_at(idx_start, (n,), "u8")]
+        )
+        recorder.call("thrust.lexsort", [keys_start], [idx_start], synchronizes=True, computation=computation)
 
     def argsort(dtype: Any, idx_start: int, data_start: int, keys_start: int, shape: Any) -> None:
         writes = [pointer for pointer in (idx_start, data_start, keys_start) if pointer]
-        recorder.call("thrust.argsort", [], writes, synchronizes=True)
+        data, places = view_at(data_start, shape, dtype), view_at(idx_start, shape, "u8")
+
+        def compute(array: Any, out: Any, _data: Any) -> None:
+            out[...] = numpy.argsort(array, axis=-1, kind="stable")
+            array.sort(axis=-1)
+
+        computation = Computation(compute, [data], [places, data])
+        recorder.call("thrust.argsort", [], writes, synchronizes=True, computation=computation)
 
     _swap(cupy.cuda.thrust, sort, lexsort, argsort)
 
@@ -127,17 +187,43 @@ def _logged(name: str, method: Callable[..., Any], recorder: Recorder, array: ty
     def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = method(self, *args, **kwargs)
         if isinstance(result, array):
-            state = self.bit_generator.state()
-            recorder.call(f"curand.Generator.{name}", [], [state, result.data.ptr])  # type: ignore[attr-defined]
+            state: int = self.bit_generator.state()
+            given = inspect.signature(method).bind(self, *args, **kwargs)
+            given.apply_defaults()
+            words = {word: value for word, value in given.arguments.items() if word not in ("self", "out")}
+            computation = _drawn(name, state, words, result, array)
+            recorder.call(
+                f"curand.Generator.{name}", [], [state, result.data.ptr],  # type: ignore[attr-defined]
+                computation=computation,
+            )  # fmt: skip
         return result
 
     return draw
 
 
+def _drawn(name: str, state: int, words: dict[str, Any], result: Any, array: type) -> Computation:
+    arrays = {word: value for word, value in words.items() if isinstance(value, array)}
+    rest = {word: value for word, value in words.items() if word not in arrays}
+    if rest.get("size") is None:
+        rest["size"] = result.shape
+    take_dtype = rest.pop("dtype", None) is not None and name != "uniform"
+
+    def compute(*given: Any) -> None:
+        drawn = dict(rest, **dict(zip(arrays, given[:-1], strict=True)))
+        if take_dtype:
+            drawn["dtype"] = given[-1].dtype
+        given[-1][...] = getattr(generator(state), name)(**drawn)
+
+    return Computation(compute, [view_of(each) for each in arrays.values()], [view_of(result)])
+
+
 def _seeded(init: Callable[..., None], recorder: Recorder) -> Callable[..., None]:
     @functools.wraps(init)
-    def seed(self: Any, *args: Any, **kwargs: Any) -> None:
+    def start(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        recorder.call("curand.init_state", [], [self.state()])
+        state, given = self.state(), args[0] if args else kwargs.get("seed")
+        if isinstance(given, int):
+            seed(state, given)
+        recorder.call("curand.init_state", [], [state], computation=Computation(lambda: None, (), ()))
 
-    return seed
+    return start

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from types import ModuleType
 from typing import Any
 
+import numpy
+
+from streamsafe.simulate.cuda.compute import Computation
 from streamsafe.simulate.cuda.errors import SimulationLimit
+from streamsafe.simulate.cuda.kernels import view_of
 from streamsafe.simulate.cuda.libraries import WORKSPACE_BYTES, Recorder
 
 _CONSTANTS = {
@@ -28,6 +33,7 @@ _CONSTANTS = {
     "CUFFT_CB_ST_REAL_DOUBLE": 7,
 }
 _OUTPUTS = {0x2A: "F", 0x2C: "f", 0x29: "F", 0x6A: "D", 0x6C: "d", 0x69: "D"}
+_FORWARD = -1
 _TO_COMPLEX, _TO_REAL = (0x2A, 0x6A), (0x2C, 0x6C)
 
 
@@ -61,7 +67,33 @@ def make_cufft(cupy: ModuleType, recorder: Recorder, version: int) -> ModuleType
             """Transform ``a`` into ``out`` on the current stream."""
             # An out-of-place transform to real numbers destroys its input, as cuFFT's does.
             written = [out.data.ptr] if self.fft_type not in _TO_REAL else [a.data.ptr, out.data.ptr]
-            recorder.call("cufft.exec", [a.data.ptr], written, direction=direction)
+            reads, writes = view_of(a), view_of(out)
+
+            def compute(array: Any, result: Any) -> None:
+                result[...] = self._transformed(array, result.shape, direction)
+
+            recorder.call(
+                "cufft.exec",
+                [a.data.ptr],
+                written,
+                computation=Computation(compute, [reads], [writes]),
+                direction=direction,
+            )
+
+        def _transformed(self, array: Any, shape: tuple[int, ...], direction: int) -> Any:
+            """Without a factor in either direction, as cuFFT's transforms are."""
+            axes = self._axes(array.ndim)
+            sizes = [shape[axis] for axis in axes]
+            if self.fft_type in _TO_COMPLEX:
+                return numpy.fft.rfftn(array, axes=axes)
+            if self.fft_type in _TO_REAL:
+                return numpy.fft.irfftn(array, sizes, axes) * math.prod(sizes)
+            if direction == _FORWARD:
+                return numpy.fft.fftn(array, axes=axes)
+            return numpy.fft.ifftn(array, axes=axes) * math.prod(sizes)
+
+        def _axes(self, ndim: int) -> tuple[int, ...]:
+            return (ndim - 1,)
 
         def check_output_array(self, a: Any, out: Any) -> None:
             """Check that ``out`` fits the transform of ``a``."""
@@ -127,6 +159,13 @@ def make_cufft(cupy: ModuleType, recorder: Recorder, version: int) -> ModuleType
             self.order, self.last_axis, self.last_size = order, last_axis, last_size
             self._allocate()
 
+        def _axes(self, ndim: int) -> tuple[int, ...]:
+            """The last axis comes last: to real numbers it is the halved one."""
+            count = len(self.shape)
+            axes = range(ndim - count, ndim) if self.order == "C" else range(count)
+            last = self.last_axis % ndim
+            return (*(axis for axis in axes if axis != last), last)
+
         def _output_dtype_and_shape(self, a: Any) -> tuple[tuple[int, ...], str]:
             shape = list(a.shape)
             if self.fft_type in (*_TO_COMPLEX, *_TO_REAL):
@@ -141,7 +180,7 @@ def make_cufft(cupy: ModuleType, recorder: Recorder, version: int) -> ModuleType
     def get_current_plan() -> Any:
         return getattr(current, "plan", None)
 
-    module = ModuleType("cupy.cuda.cufft", "Simulated cuFFT: transforms are logged and compute nothing.")
+    module = ModuleType("cupy.cuda.cufft", "Simulated cuFFT, by NumPy.")
     module.__dict__.update(_CONSTANTS)
     module.__dict__.update(
         CuFFTError=CuFFTError,

@@ -46,6 +46,7 @@ class Log:
         counts: calls by name.
         kernels: launches by kernel name.
         dropped: operations that are no longer in the list.
+        uncomputed: kernels and library calls that did not compute, and why.
     """
 
     def __init__(self) -> None:
@@ -56,6 +57,11 @@ class Log:
         self.arrays_copied_back = 0
         self.arrays_filled = 0
         self.bytes_filled = 0
+        self.uncomputed: dict[str, str] = {}
+
+    def did_not_compute(self, name: str, reason: str) -> None:
+        """Note that a kernel or a library call left its results unknown."""
+        self.uncomputed.setdefault(name, reason)
 
     def note(
         self,

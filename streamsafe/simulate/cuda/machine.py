@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from streamsafe.simulate.cuda.capture import Captures, Node
+from streamsafe.simulate.cuda.compute import Later
 from streamsafe.simulate.cuda.errors import (
     INITIALIZATION_ERROR,
     INVALID_DEVICE,
@@ -28,13 +29,17 @@ class Machine:
 
     Args:
         devices: number of devices.
+        computes: whether kernels and library calls compute.
     """
 
-    def __init__(self, devices: int) -> None:
+    def __init__(self, devices: int, computes: bool = True) -> None:
         self.devices = devices
+        self.computes = computes
         self.lock = threading.RLock()
         self.log = Log()
-        self.memory = AddressSpace(devices, CAPACITY)
+        self.later = Later(self.log)
+        self.memory = AddressSpace(devices, CAPACITY, knows=computes)
+        self.memory.before_free = self.later.flush
         self.scheduler = Scheduler(self.lock)
         self.captures = Captures()
         self.events: dict[int, Event] = {}

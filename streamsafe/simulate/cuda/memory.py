@@ -1,9 +1,10 @@
 """Simulated memory: host blocks that play device, managed and pinned memory, and which bytes are truthful.
 
-Kernels do not compute, so a byte of device memory is either *known* (it was copied or set there) or not. Every
-block keeps its known bytes as sorted, disjoint ranges. What a kernel or a library call writes stops being known; a
-copy between devices carries knowledge along; a copy to the host takes the known bytes as they are and zeros for
-the rest. Zero is the fill value because it is a valid value of every dtype.
+A byte of device memory is *known* or not. What a kernel or a library call writes that does not compute stops being
+known, and so does what is computed from it; a copy between devices carries knowledge along; a copy to the host takes
+the known bytes as they are and zeros for the rest. Zero is the fill value because it is a valid value of every dtype.
+New memory is known where kernels compute (any content of it is right), else not. Every block keeps its known bytes as
+sorted, disjoint ranges.
 """
 
 from __future__ import annotations
@@ -151,14 +152,18 @@ class AddressSpace:
     Args:
         devices: number of devices.
         capacity: bytes of memory each device claims to have.
+        knows: whether new device memory is known.
     """
 
-    def __init__(self, devices: int, capacity: int) -> None:
+    def __init__(self, devices: int, capacity: int, knows: bool = False) -> None:
         self.capacity = capacity
+        self.knows = knows
         self.used = [0] * devices
         self._addresses: list[int] = []
         self._blocks: dict[int, Block] = {}
         self._idle: dict[tuple[int, int], list[Any]] = {}
+        self.before_free: Callable[[], None] = lambda: None
+        """Runs the work that still needs the memory."""
         self.foreign: Callable[[int], tuple[int, int, int] | None] | None = None
         """Device memory of another simulated runtime: address, size and device of what holds a pointer."""
 
@@ -182,8 +187,19 @@ class AddressSpace:
         start = buffer.ctypes.data
         address = (start + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
         block = Block(address, size, kind, device, flags, buffer, pool)
+        if self.knows and block.known is not None:
+            block.known.add(0, size)
         self._insert(block)
         return block
+
+    def adopt(self, address: int, size: int, device: int) -> int:
+        """Take memory of a compiled kernel's library for memory of a device; return its address."""
+        if address not in self._blocks:
+            block = Block(address, size, Kind.DEVICE, device, 0, self, 0)
+            assert block.known is not None
+            block.known.add(0, size)
+            self._insert(block)
+        return address
 
     def charge(self, device: int, size: int) -> None:
         """Count ``size`` bytes more (or fewer) as used on a device.
@@ -225,6 +241,8 @@ class AddressSpace:
         block = self._blocks.get(address)
         if block is None or block.kind not in kinds or block._owner is None:
             raise CudaError(INVALID_VALUE)
+        if block.known is not None:
+            self.before_free()
         self._remove(block)
         if block.pool:
             idle = self._idle.setdefault((block.pool, block.size), [])
@@ -260,6 +278,11 @@ class AddressSpace:
         block.known.add(0, size)  # it computes what it writes
         self._insert(block)
         return block
+
+    def seen(self, pointer: int) -> bool:
+        """Whether others than the simulated device's work may read and write there: the host, another runtime."""
+        block = self.find(pointer)
+        return block is None or block.kind is not Kind.DEVICE or block._owner is None
 
     def span(self, pointer: int, size: int) -> Block | None:
         """Return the block that holds ``[pointer, pointer + size)``.

@@ -1,7 +1,7 @@
-"""The kernels that do run: CuPy's own copies, fills and dtype conversions.
+"""CuPy's own copies, fills and dtype conversions, by NumPy: ``cupy.full``, ``a[...] = 0``, ``astype``.
 
-``cupy.full``, ``a[...] = 0``, ``astype``, the copy behind a strided ``get()`` are kernels too, but they only move
-values that the host knows. Running them keeps what the program uploaded exact.
+They need no compiler, and they carry along which of the elements are known. So they also run where kernels do not
+compute, and keep what the program uploaded exact.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Move:
                 for start, end in runs or [_ends(self.target)]:
                     memory.forget(start, end - start)
                 return
-            value = _array(value)
+            value = value.array()
         with numpy.errstate(all="ignore"):
-            _array(self.target)[...] = value
+            self.target.array()[...] = value
         if runs is None:
             memory.forget(*self.target.extent)
             return
@@ -64,16 +64,6 @@ def read_move(kernel: Function, arguments: int) -> Move | None:
         return None
     raw = ctypes.string_at(argument(arguments, 0), kernel.scalar.itemsize)
     return Move(target, numpy.frombuffer(raw, kernel.scalar)[0])
-
-
-def _array(elements: View) -> numpy.ndarray[Any, Any]:
-    """Return the elements as a NumPy array on their memory."""
-    first, size = elements.extent
-    buffer: Any = (ctypes.c_char * size).from_address(first)
-    array: numpy.ndarray[Any, Any] = numpy.ndarray(
-        elements.shape, elements.dtype, buffer, elements.pointer - first, elements.strides
-    )
-    return array
 
 
 def _ends(elements: View) -> tuple[int, int]:

@@ -207,6 +207,7 @@ class ArrayCalls:
             raise CudaError(CAPTURE_UNSUPPORTED)
 
         def copy() -> None:
+            machine.later.flush()
             for y, z in rows:
                 memory.copy(target.at(y, z), source.at(y, z), width, machine.log.copied_back)
 

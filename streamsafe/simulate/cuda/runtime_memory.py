@@ -274,9 +274,12 @@ class MemoryCalls:
             machine.permit()
             target, source = memory.span(dst, size), memory.span(src, size)
             direction = self._direction(target, source, kind)
+            captured = machine.stream(stream).capture is not None
+            if direction == "D2H" and not captured:
+                machine.later.flush()
+                machine.later.report()
             if direction == "D2H" and memory.unknown(src, size):
                 self._values.unknown_copied_back()
-            captured = machine.stream(stream).capture is not None
             pageable = (target is None or source is None) and direction != "D2D"
             if captured and pageable:
                 machine.captures.synchronizing(machine.stream(stream))
@@ -290,8 +293,19 @@ class MemoryCalls:
                 keep = ctypes.create_string_buffer(ctypes.string_at(src, size), size)
                 begin = ctypes.addressof(keep)
 
+            pinned = source is not None and source.kind is Kind.HOST
+
             def copy(begin: int = begin, keep: Any = keep) -> None:
-                memory.copy(dst, begin, size, machine.log.copied_back)
+                if pinned and machine.later.waits:
+                    # Now is the time to read it: the program may write it after this.
+                    keep = ctypes.create_string_buffer(ctypes.string_at(begin, size), size)
+                    begin = ctypes.addressof(keep)
+
+                def move(keep: Any = keep) -> None:
+                    memory.copy(dst, begin, size, machine.log.copied_back)
+
+                seen = memory.seen(dst) or (source is not None and not pinned and memory.seen(src))
+                machine.later.run(move, size=size if keep is not None else 0, now=seen)
 
             task = machine.enqueue(
                 name, stream, copy, (dst, src), size, direction=direction, pageable=pageable
@@ -338,9 +352,11 @@ class MemoryCalls:
         with machine.lock:
             if machine.memory.span(ptr, size) is None:
                 raise CudaError(INVALID_VALUE)
-            machine.enqueue(
-                name, stream, lambda: machine.memory.set(ptr, value, size), (ptr,), size, value=value
-            )
+
+            def fill() -> None:
+                machine.later.run(lambda: machine.memory.set(ptr, value, size), now=machine.memory.seen(ptr))
+
+            machine.enqueue(name, stream, fill, (ptr,), size, value=value)
 
     def memset(self, ptr: int, value: int, size: int) -> None:
         with self._machine.lock:

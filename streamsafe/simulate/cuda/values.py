@@ -1,8 +1,7 @@
-"""Scalars and shapes asked of a device that does not compute.
+"""Scalars and shapes asked of a device that did not compute them.
 
-``x.get()`` goes on with a fill value. But a program that *decides* by a value of the device (``if loss < 1``,
-``n = int(mask.sum())``, the shape of ``a[mask]``) would take a path no GPU would: such a question stops, unless the
-program only asks for what it had copied there itself.
+``x.get()`` goes on with a fill value. But a program that *decides* by a value that is not known (``if loss < 1``,
+``n = int(mask.sum())``, the shape of ``a[mask]``) would take a path no GPU would: such a question stops.
 
 CuPy asks questions of its own. Where one only checks valid input, or a rejection loop that ends, or a size that
 the program has stated itself, the answer is known and the question does not stop.
@@ -76,14 +75,18 @@ _KNOWN_ANSWERS: dict[tuple[str, str, str], _Answer] = {
 class Values:
     """The policy for values that no kernel has computed.
 
+    Args:
+        uncomputed: kernels and library calls that did not compute, and why.
+
     Attributes:
         policy: ``"stop"`` raises :class:`SimulationLimit` where a scalar is asked for, ``"fill"`` answers zero.
         filled: scalars answered with zero, by "file:line call".
         arrays: arrays copied back that hold the fill value somewhere, by "file:line".
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, uncomputed: Mapping[str, str]) -> None:
         self.policy: Policy = policy
+        self._uncomputed = uncomputed
         self.filled: Counter[str] = Counter()
         self.arrays: Counter[str] = Counter()
         self._asking = threading.local()
@@ -114,9 +117,15 @@ class Values:
             self.filled[f"{line} {call}"] += 1
             return
         raise SimulationLimit(
-            f"{line}: {call} asks the device for a value, and the simulated device does not compute: no kernel has "
-            'run. Guard this step, pass the value from the host, or accept zeros with values="fill"'
+            f"{line}: {call} asks the device for a value that is not known: {self._why()}. Guard this step, pass the "
+            'value from the host, or accept zeros with values="fill"'
         )
+
+    def _why(self) -> str:
+        shown = [f"{name} did not compute ({reason})" for name, reason in self._uncomputed.items()]
+        if not shown:
+            return "kernels do not compute here"
+        return "; ".join(shown[:3]) + ("; and others" if len(shown) > 3 else "")
 
     def patch(self, array: Any) -> None:
         """Make the scalar conversions of CuPy's ndarray class say that they are ones."""
