@@ -109,6 +109,7 @@ class _Report:
             assumptions=self._assumptions(),
             witness=tuple(self._witness()),
             further=self.shown.further,
+            between_calls="calls" in self.tags,
         )
 
     # -- the three kinds ---------------------------------------------------------------------------------------------

@@ -34,6 +34,12 @@ def counts(xp: Any) -> Any:
     return xp.asarray(numpy.array([3, 1, 2, 1, 0, 3, 3], "i4"))
 
 
+def square(xp: Any) -> Any:
+    return xp.asarray(
+        numpy.linspace(0, 1, 16).reshape(4, 4) + numpy.linspace(0, 1, 16).reshape(4, 4).T
+    ) + 4 * xp.eye(4)
+
+
 def decides(xp: Any) -> Any:
     x, steps = reals(xp), 0
     while float((x * x).sum()) > 1:
@@ -72,6 +78,12 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "einsum": lambda xp: xp.einsum("ij,kj->ik", reals(xp), reals(xp)),
     "histogram": lambda xp: (xp.histogram(reals(xp), bins=4)[0], xp.bincount(counts(xp))),
     "transform": lambda xp: (xp.fft.fft(reals(xp)), xp.fft.irfft(xp.fft.rfft(reals(xp))), xp.fft.ifft2(reals(xp))),
+    "solved": lambda xp: xp.linalg.solve(square(xp), reals(xp)),
+    "inverted": lambda xp: (xp.linalg.inv(square(xp)), xp.linalg.det(square(xp))),
+    "factorized": lambda xp: (xp.linalg.cholesky(square(xp)), xp.abs(xp.linalg.qr(reals(xp), mode="r"))),
+    "eigenvalues": lambda xp: (xp.linalg.eigvalsh(square(xp)), xp.linalg.svd(reals(xp), compute_uv=False)),
+    "least squares": lambda xp: xp.linalg.pinv(reals(xp).T),
+    "leaves its loop": lambda xp: xp.digitize(reals(xp), xp.asarray([-1.0, 0.5, 2])),
     "searched": lambda xp: xp.searchsorted(xp.sort(counts(xp)), counts(xp)),
 }  # fmt: skip
 

@@ -97,8 +97,7 @@ class Launch:
         entry = later.compiler.entry(self.kernel)
         if entry is None:
             return False
-        shape = (1,) * len(self.shape) if self.kernel.alone else self.shape
-        end, reason = entry.run(shape, self.shared, self.arguments)
+        end, reason = entry.run(self.shape, self.shared, self.arguments)
         if end != DONE:
             later.log.did_not_compute(self.kernel.name, reason)
             if end == FAILED:

@@ -168,7 +168,6 @@ class Function:
         scalar: dtype of its first parameter if that is a number.
         moves: one of CuPy's own copy and fill kernels.
         sizes: bytes of each parameter; None where only the compiler knows.
-        alone: a loop over the grid that one thread can run as well.
         source: of its module; None for a binary.
         attributes: set by ``cuFuncSetAttribute``.
     """
@@ -178,7 +177,6 @@ class Function:
     scalar: numpy.dtype[Any] | None = None
     moves: bool = False
     sizes: tuple[int, ...] | None = None
-    alone: bool = False
     source: Source | None = None
     attributes: dict[int, int] = field(default_factory=dict)
 
@@ -187,14 +185,6 @@ class Function:
 _MOVES = re.compile(
     r"out0 = in0\s*;\s*_raw_out0\[_ind\.get\(\)\] = out0|T &y = _raw_y\[_ind\.get\(\)\];\s*y = x;"
 )
-
-
-# A kernel that has none of these sees nothing of the threads but through CuPy's loop over the grid.
-_THREADS = re.compile(
-    r"threadIdx|blockIdx|blockDim|gridDim|__shared__|__sync|_sync\s*\(|__activemask|warpSize|clock"
-)
-# It leaves the loop: on a GPU that ends the work of one thread, which has one element.
-_LEAVES = re.compile(r"CUPY_FOR\b.*\b(?:return|break|goto)\b", re.DOTALL)
 
 
 def function(source: Source | None, name: str) -> Function:
@@ -211,7 +201,6 @@ def function(source: Source | None, name: str) -> Function:
         scalar=DTYPES.get(scalar[1]) if scalar else None,
         moves=name.startswith(("cupy_copy__", "cupy_fill")) and _MOVES.search(text) is not None,
         sizes=None if None in sizes else tuple(size for size in sizes if size is not None),
-        alone="CUPY_FOR" in text and _THREADS.search(text) is None and _LEAVES.search(text) is None,
         source=source,
     )
 

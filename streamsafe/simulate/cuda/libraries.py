@@ -20,6 +20,7 @@ from streamsafe.simulate.cuda.capsules import Bridge
 from streamsafe.simulate.cuda.compute import Computation
 from streamsafe.simulate.cuda.errors import CudaError, SimulationLimit
 from streamsafe.simulate.cuda.library_blas import BLAS
+from streamsafe.simulate.cuda.library_lapack import BATCHED, LAPACK, LOWER, UPPER
 from streamsafe.simulate.cuda.library_random import CURAND, seed
 from streamsafe.simulate.cuda.machine import Machine
 
@@ -77,17 +78,19 @@ class Recorder:
         handle = self.current_stream() if stream is None else stream
 
         def run() -> None:
+            for pointer in statuses:
+                machine.memory.set(pointer, 0, status_bytes)
             computed = False
             if computation is not None and machine.computes:
                 computed = computation.run(machine.memory, machine.log, name)
             elif writes and machine.computes:
                 machine.log.did_not_compute(name, "its library is simulated without its results")
-            for pointer in () if computed else writes:
+            for pointer in () if computed else set(writes) - set(statuses):
                 block = machine.memory.find(pointer)
                 if block is not None:
                     machine.memory.forget(pointer, block.address + block.size - pointer)
-            for pointer in statuses:
-                machine.memory.set(pointer, 0, status_bytes)
+                    for status in statuses:
+                        machine.memory.remember(status, status_bytes)
 
         try:
             with machine.lock:
@@ -292,7 +295,11 @@ _BLAS_REPORTS = r"getrfBatched|getriBatched|matinvBatched"
 _SPARSE_OUTPUTS = (
     r"spMV|spMM$|spSM_solve|[sdcz](csrmv|csrmm2?|csrmvEx|gthr|csr2dense|csc2dense)$|sparseToDense"
 )
-_COMPUTATIONS: dict[str, Mapping[str, Callable[..., Computation | None]]] = {"cublas": BLAS, "curand": CURAND}
+_COMPUTATIONS: dict[str, Mapping[str, Callable[..., Computation | None]]] = {
+    "cublas": {**BLAS, **BATCHED},
+    "cusolver": LAPACK,
+    "curand": CURAND,
+}
 _NEVER = r"(?!)"
 _ALWAYS = r""
 _LIBRARIES: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
@@ -301,9 +308,21 @@ _LIBRARIES: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
         "cuBLAS",
         _BLAS_OUTPUTS,
         _BLAS_REPORTS,
-        {"CUBLAS_OP_N": 0, "CUBLAS_OP_T": 1, "CUBLAS_OP_C": 2},
+        {
+            "CUBLAS_OP_N": 0,
+            "CUBLAS_OP_T": 1,
+            "CUBLAS_OP_C": 2,
+            "CUBLAS_FILL_MODE_LOWER": LOWER,
+            "CUBLAS_FILL_MODE_UPPER": UPPER,
+        },
     ),
-    ("cusolver", "cuSOLVER", _NEVER, _ALWAYS, {}),
+    (
+        "cusolver",
+        "cuSOLVER",
+        _NEVER,
+        _ALWAYS,
+        {"CUSOLVER_EIG_MODE_NOVECTOR": 0, "CUSOLVER_EIG_MODE_VECTOR": 1},
+    ),
     ("cusparse", "cuSPARSE", _SPARSE_OUTPUTS, _NEVER, {}),
     ("curand", "cuRAND", _NEVER, _NEVER, {}),
 )

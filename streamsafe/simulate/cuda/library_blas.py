@@ -12,8 +12,8 @@ from streamsafe.simulate.cuda.compute import Computation
 from streamsafe.simulate.cuda.kernels import View, view_at
 from streamsafe.simulate.cuda.memory import AddressSpace, Kind
 
-_LETTERS = {"s": "f4", "d": "f8", "c": "c8", "z": "c16"}
-_CUDA_TYPES = {0: "f4", 1: "f8", 2: "f2", 4: "c8", 5: "c16"}  # cudaDataType
+LETTERS = {"s": "f4", "d": "f8", "c": "c8", "z": "c16"}
+CUDA_TYPES = {0: "f4", 1: "f8", 2: "f2", 4: "c8", 5: "c16"}  # cudaDataType
 _N, _T, _C = range(3)
 _POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
 
@@ -32,7 +32,8 @@ def _factor(dtype: str) -> str:
     return "f4" if dtype == "f2" else dtype
 
 
-def _matrix(pointer: int, rows: int, columns: int, leading: int, dtype: str) -> View:
+def matrix(pointer: int, rows: int, columns: int, leading: int, dtype: str) -> View:
+    """A matrix whose columns follow one another."""
     size = numpy.dtype(dtype).itemsize
     return View(pointer, (rows, columns), (size, leading * size), numpy.dtype(dtype))
 
@@ -41,10 +42,11 @@ def _stored(pointer: int, operation: int, rows: int, columns: int, leading: int,
     """The matrix in memory whose product takes it as ``rows`` by ``columns``."""
     if operation != _N:
         rows, columns = columns, rows
-    return _matrix(pointer, rows, columns, leading, dtype)
+    return matrix(pointer, rows, columns, leading, dtype)
 
 
-def _applied(array: Any, operation: int) -> Any:
+def applied(array: Any, operation: int) -> Any:
+    """A matrix, its transpose, or its conjugate transpose."""
     array = array if operation == _N else numpy.swapaxes(array, -1, -2)
     return array.conj() if operation == _C else array
 
@@ -74,7 +76,7 @@ def _product(
     first, second = _scalar(memory, alpha, dtype), _scalar(memory, beta, dtype)
 
     def compute(x: Any, y: Any, *outputs: Any) -> None:
-        product = _applied(_wide(x), operations[0]) @ _applied(_wide(y), operations[1])
+        product = applied(_wide(x), operations[0]) @ applied(_wide(y), operations[1])
         _sum(product, first(), second(), outputs[-1])
 
     return Computation(compute, (a, b), (c,))
@@ -89,8 +91,8 @@ def _gemm(
     memory: AddressSpace, name: str, _handle: int, ta: int, tb: int, m: int, n: int, k: int,
     alpha: int, a: int, lda: int, b: int, ldb: int, beta: int, c: int, ldc: int,
 ) -> Computation:  # fmt: skip
-    t = _LETTERS[name[0]]
-    views = _stored(a, ta, m, k, lda, t), _stored(b, tb, k, n, ldb, t), _matrix(c, m, n, ldc, t)
+    t = LETTERS[name[0]]
+    views = _stored(a, ta, m, k, lda, t), _stored(b, tb, k, n, ldb, t), matrix(c, m, n, ldc, t)
     return _product(memory, (ta, tb), alpha, beta, *views)
 
 
@@ -98,10 +100,10 @@ def _gemm_ex(
     memory: AddressSpace, _name: str, _handle: int, ta: int, tb: int, m: int, n: int, k: int,
     alpha: int, a: int, at: int, lda: int, b: int, bt: int, ldb: int, beta: int, c: int, ct: int, ldc: int, *_: Any,
 ) -> Computation | None:  # fmt: skip
-    if not {at, bt, ct} <= _CUDA_TYPES.keys():
+    if not {at, bt, ct} <= CUDA_TYPES.keys():
         return None
-    x, y, z = _CUDA_TYPES[at], _CUDA_TYPES[bt], _CUDA_TYPES[ct]
-    views = _stored(a, ta, m, k, lda, x), _stored(b, tb, k, n, ldb, y), _matrix(c, m, n, ldc, z)
+    x, y, z = CUDA_TYPES[at], CUDA_TYPES[bt], CUDA_TYPES[ct]
+    views = _stored(a, ta, m, k, lda, x), _stored(b, tb, k, n, ldb, y), matrix(c, m, n, ldc, z)
     return _product(memory, (ta, tb), alpha, beta, *views)
 
 
@@ -109,7 +111,7 @@ def _gemm_strided(
     memory: AddressSpace, name: str, handle: int, ta: int, tb: int, m: int, n: int, k: int,
     alpha: int, a: int, lda: int, sa: int, b: int, ldb: int, sb: int, beta: int, c: int, ldc: int, sc: int, count: int,
 ) -> Computation | None:  # fmt: skip
-    kind = {letter: number for number, letter in _CUDA_TYPES.items()}[_LETTERS[name[0]]]
+    kind = {letter: number for number, letter in CUDA_TYPES.items()}[LETTERS[name[0]]]
     return _gemm_strided_ex(
         memory, name, handle, ta, tb, m, n, k, alpha, a, kind, lda, sa, b, kind, ldb, sb, beta, c, kind, ldc, sc, count
     )  # fmt: skip
@@ -120,13 +122,13 @@ def _gemm_strided_ex(
     alpha: int, a: int, at: int, lda: int, sa: int, b: int, bt: int, ldb: int, sb: int,
     beta: int, c: int, ct: int, ldc: int, sc: int, count: int, *_: Any,
 ) -> Computation | None:  # fmt: skip
-    if not {at, bt, ct} <= _CUDA_TYPES.keys():
+    if not {at, bt, ct} <= CUDA_TYPES.keys():
         return None
-    x, y, z = _CUDA_TYPES[at], _CUDA_TYPES[bt], _CUDA_TYPES[ct]
+    x, y, z = CUDA_TYPES[at], CUDA_TYPES[bt], CUDA_TYPES[ct]
     views = (
         _batched(_stored(a, ta, m, k, lda, x), count, sa),
         _batched(_stored(b, tb, k, n, ldb, y), count, sb),
-        _batched(_matrix(c, m, n, ldc, z), count, sc),
+        _batched(matrix(c, m, n, ldc, z), count, sc),
     )
     return _product(memory, (ta, tb), alpha, beta, *views)
 
@@ -135,7 +137,7 @@ def _gemm_batched(
     memory: AddressSpace, name: str, _handle: int, ta: int, tb: int, m: int, n: int, k: int,
     alpha: int, a: int, lda: int, b: int, ldb: int, beta: int, c: int, ldc: int, count: int,
 ) -> Computation:  # fmt: skip
-    t = _LETTERS[name[0]]
+    t = LETTERS[name[0]]
     first, second = _scalar(memory, alpha, t), _scalar(memory, beta, t)
 
     def compute(*pointers: Any) -> None:
@@ -143,8 +145,8 @@ def _gemm_batched(
             left, right = _stored(int(x), ta, m, k, lda, t), _stored(int(y), tb, k, n, ldb, t)
             if memory.unknown(*left.extent) or memory.unknown(*right.extent):
                 raise ValueError("a matrix of it is unknown")
-            product = _applied(left.array(), ta) @ _applied(right.array(), tb)
-            _sum(product, first(), second(), _matrix(int(z), m, n, ldc, t).array())
+            product = applied(left.array(), ta) @ applied(right.array(), tb)
+            _sum(product, first(), second(), matrix(int(z), m, n, ldc, t).array())
 
     return Computation(compute, [view_at(each, (count,), "u8") for each in (a, b, c)], ())
 
@@ -153,21 +155,21 @@ def _gemv(
     memory: AddressSpace, name: str, _handle: int, trans: int, m: int, n: int, alpha: int, a: int, lda: int,
     x: int, incx: int, beta: int, y: int, incy: int,
 ) -> Computation:  # fmt: skip
-    t = _LETTERS[name[0]]
+    t = LETTERS[name[0]]
     columns, rows = (n, m) if trans == _N else (m, n)
     first, second = _scalar(memory, alpha, t), _scalar(memory, beta, t)
 
-    def compute(matrix: Any, vector: Any, out: Any) -> None:
-        _sum(_applied(matrix, trans) @ vector, first(), second(), out)
+    def compute(a: Any, vector: Any, out: Any) -> None:
+        _sum(applied(a, trans) @ vector, first(), second(), out)
 
-    reads = (_matrix(a, m, n, lda, t), _vector(x, columns, incx, t))
+    reads = (matrix(a, m, n, lda, t), _vector(x, columns, incx, t))
     return Computation(compute, reads, (_vector(y, rows, incy, t),))
 
 
 def _dot(
     _memory: AddressSpace, name: str, _handle: int, n: int, x: int, incx: int, y: int, incy: int, result: int
 ) -> Computation:
-    t = _LETTERS[name[0]]
+    t = LETTERS[name[0]]
 
     def compute(a: Any, b: Any, out: Any) -> None:
         out[...] = numpy.dot(a.conj() if name.endswith("dotc") else a, b)
@@ -185,7 +187,7 @@ def _to_real(function: Callable[[Any], Any]) -> Callable[..., Computation]:
         def compute(a: Any, out: Any) -> None:
             out[...] = function(a)
 
-        return Computation(compute, (_vector(x, n, incx, _LETTERS[letter]),), (view_at(result, (), real),))
+        return Computation(compute, (_vector(x, n, incx, LETTERS[letter]),), (view_at(result, (), real),))
 
     return make
 
@@ -202,7 +204,7 @@ def _largest(choose: Callable[[Any], Any]) -> Callable[..., Computation]:
             size = numpy.abs(a.real) + (numpy.abs(a.imag) if a.dtype.kind == "c" else 0)
             out[...] = choose(size) + 1  # counted from 1
 
-        return Computation(compute, (_vector(x, n, incx, _LETTERS[name[1]]),), (view_at(result, (), "i4"),))
+        return Computation(compute, (_vector(x, n, incx, LETTERS[name[1]]),), (view_at(result, (), "i4"),))
 
     return make
 
@@ -210,7 +212,7 @@ def _largest(choose: Callable[[Any], Any]) -> Callable[..., Computation]:
 def _axpy(
     memory: AddressSpace, name: str, _handle: int, n: int, alpha: int, x: int, incx: int, y: int, incy: int
 ) -> Computation:
-    t = _LETTERS[name[0]]
+    t = LETTERS[name[0]]
     factor, target = _scalar(memory, alpha, t), _vector(y, n, incy, t)
 
     def compute(a: Any, _before: Any, out: Any) -> None:
@@ -222,7 +224,7 @@ def _axpy(
 def _scal(
     memory: AddressSpace, name: str, _handle: int, n: int, alpha: int, x: int, incx: int
 ) -> Computation:
-    t = _LETTERS[name[0]]
+    t = LETTERS[name[0]]
     factor, target = _scalar(memory, alpha, t), _vector(x, n, incx, t)
 
     def compute(_before: Any, out: Any) -> None:
@@ -235,8 +237,8 @@ def _ger(
     memory: AddressSpace, name: str, _handle: int, m: int, n: int, alpha: int, x: int, incx: int, y: int, incy: int,
     a: int, lda: int,
 ) -> Computation:  # fmt: skip
-    t = _LETTERS[name[0]]
-    factor, target = _scalar(memory, alpha, t), _matrix(a, m, n, lda, t)
+    t = LETTERS[name[0]]
+    factor, target = _scalar(memory, alpha, t), matrix(a, m, n, lda, t)
 
     def compute(left: Any, right: Any, _before: Any, out: Any) -> None:
         out[...] = factor() * numpy.outer(left, right.conj() if name.endswith("c") else right) + out
@@ -248,17 +250,18 @@ def _geam(
     memory: AddressSpace, name: str, _handle: int, ta: int, tb: int, m: int, n: int, alpha: int, a: int, lda: int,
     beta: int, b: int, ldb: int, c: int, ldc: int,
 ) -> Computation:  # fmt: skip
-    t = _LETTERS[name[0]]
+    t = LETTERS[name[0]]
     first, second = _scalar(memory, alpha, t), _scalar(memory, beta, t)
 
     def compute(x: Any, y: Any, out: Any) -> None:
-        out[...] = first() * _applied(x, ta) + second() * _applied(y, tb)
+        out[...] = first() * applied(x, ta) + second() * applied(y, tb)
 
     reads = (_stored(a, ta, m, n, lda, t), _stored(b, tb, m, n, ldb, t))
-    return Computation(compute, reads, (_matrix(c, m, n, ldc, t),))
+    return Computation(compute, reads, (matrix(c, m, n, ldc, t),))
 
 
-def _of(letters: str, name: str, function: Callable[..., Computation | None]) -> dict[str, Any]:
+def of(letters: str, name: str, function: Callable[..., Computation | None]) -> dict[str, Any]:
+    """One function under the names of several types."""
     return {f"{letter}{name}": function for letter in letters.split()}
 
 
@@ -266,22 +269,22 @@ BLAS: dict[str, Callable[..., Computation | None]] = {
     "gemmEx": _gemm_ex,
     "sgemmEx": _gemm_ex,
     "gemmStridedBatchedEx": _gemm_strided_ex,
-    **_of("s d c z", "gemm", _gemm),
-    **_of("s d c z", "gemmStridedBatched", _gemm_strided),
-    **_of("s d c z", "gemmBatched", _gemm_batched),
-    **_of("s d c z", "gemv", _gemv),
-    **_of("s d", "dot", _dot),
-    **_of("c z", "dotu", _dot),
-    **_of("c z", "dotc", _dot),
-    **_of("s d sc dz", "nrm2", _to_real(numpy.linalg.norm)),
-    **_of("s d sc dz", "asum", _to_real(_asum)),
-    **_of("is id ic iz", "amax", _largest(numpy.argmax)),
-    **_of("is id ic iz", "amin", _largest(numpy.argmin)),
-    **_of("s d c z", "axpy", _axpy),
-    **_of("s d c z", "scal", _scal),
-    **_of("s d", "ger", _ger),
-    **_of("c z", "geru", _ger),
-    **_of("c z", "gerc", _ger),
-    **_of("s d c z", "geam", _geam),
+    **of("s d c z", "gemm", _gemm),
+    **of("s d c z", "gemmStridedBatched", _gemm_strided),
+    **of("s d c z", "gemmBatched", _gemm_batched),
+    **of("s d c z", "gemv", _gemv),
+    **of("s d", "dot", _dot),
+    **of("c z", "dotu", _dot),
+    **of("c z", "dotc", _dot),
+    **of("s d sc dz", "nrm2", _to_real(numpy.linalg.norm)),
+    **of("s d sc dz", "asum", _to_real(_asum)),
+    **of("is id ic iz", "amax", _largest(numpy.argmax)),
+    **of("is id ic iz", "amin", _largest(numpy.argmin)),
+    **of("s d c z", "axpy", _axpy),
+    **of("s d c z", "scal", _scal),
+    **of("s d", "ger", _ger),
+    **of("c z", "geru", _ger),
+    **of("c z", "gerc", _ger),
+    **of("s d c z", "geam", _geam),
 }
 """By name: a function of the memory, the name and the arguments of a call, which says what the call computes."""

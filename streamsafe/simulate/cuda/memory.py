@@ -30,23 +30,50 @@ from streamsafe.simulate.cuda.errors import (
 ALIGNMENT = 512  # cudaMalloc aligns to at least 256 bytes, CuPy's pool splits at 512
 
 
-_LARGE = 64 << 20
 _NO_RESERVE = 0x4000  # MAP_NORESERVE, which the mmap module does not name on every Python
+_GUARD = 1 << 20
+_PAGE = mmap.PAGESIZE
 
 
 def _zeros(size: int) -> Any:
-    """Return host memory of zeros that costs nothing until it is written.
+    """Return host memory of zeros that costs nothing until it is written, aligned as a device's.
+
+    What lies before and behind it cannot be accessed: a kernel that runs over its end stops.
 
     Raises:
         CudaError: the host has no such address range left.
     """
     try:
-        if size >= _LARGE and sys.platform == "linux":
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-            return numpy.frombuffer(mmap.mmap(-1, size, flags=flags), numpy.uint8)
-        return numpy.zeros(size, numpy.uint8)
+        return _guarded(size) if sys.platform == "linux" else _unguarded(size)
     except (MemoryError, ValueError, OSError, OverflowError):
+        pass
+    try:
+        return _unguarded(size)  # a process has a limit of mappings
+    except (MemoryError, ValueError, OverflowError):
         raise CudaError(MEMORY_ALLOCATION) from None
+
+
+def _guarded(size: int) -> Any:
+    room = -(-size // _PAGE) * _PAGE
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+    whole = numpy.frombuffer(mmap.mmap(-1, room + 2 * _GUARD, flags=flags, prot=0), numpy.uint8)
+    begin = ctypes.c_void_p(whole.ctypes.data + _GUARD)
+    if _mprotect(begin, ctypes.c_size_t(room), mmap.PROT_READ | mmap.PROT_WRITE):
+        raise MemoryError
+    return whole[_GUARD + room - _aligned(size) :][:size]
+
+
+def _unguarded(size: int) -> Any:
+    whole = numpy.zeros(size + ALIGNMENT, numpy.uint8)
+    start: int = whole.ctypes.data
+    return whole[_aligned(start) - start :][:size]
+
+
+def _aligned(number: int) -> int:
+    return -(-number // ALIGNMENT) * ALIGNMENT
+
+
+_mprotect: Any = ctypes.CDLL(None).mprotect if sys.platform == "linux" else None
 
 
 class Kind(IntEnum):
@@ -180,13 +207,11 @@ class AddressSpace:
         self.charge(device, counted)
         idle = self._idle.get((pool, size))
         try:
-            buffer = idle.pop() if idle else _zeros(size + ALIGNMENT)
+            buffer = idle.pop() if idle else _zeros(size)
         except CudaError:
             self.charge(device, -counted)
             raise
-        start = buffer.ctypes.data
-        address = (start + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
-        block = Block(address, size, kind, device, flags, buffer, pool)
+        block = Block(buffer.ctypes.data, size, kind, device, flags, buffer, pool)
         if self.knows and block.known is not None:
             block.known.add(0, size)
         self._insert(block)

@@ -65,6 +65,10 @@ pthread_t runner;
 
 void place(unsigned int index) {
   current = index;
+  if (index < streamsafe_block_dim.x) {
+    streamsafe_thread = {index, 0, 0};
+    return;
+  }
   streamsafe_thread.x = index % streamsafe_block_dim.x;
   streamsafe_thread.y = index / streamsafe_block_dim.x % streamsafe_block_dim.y;
   streamsafe_thread.z = index / streamsafe_block_dim.x / streamsafe_block_dim.y;
