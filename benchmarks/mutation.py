@@ -184,14 +184,20 @@ class Coverage:
             self.data.read()
 
     def tests(self, file: str, row: int) -> list[str]:
-        if self.data is None or not file.endswith(".py"):
-            return []
+        if self.data is None or not file.endswith(".py") or not _in_function(file, row):
+            return []  # what a module does when it is imported is counted for the test that happens to import it
         contexts = self.data.contexts_by_lineno(str(ROOT / file)).get(row, [])
         found: dict[str, list[str]] = defaultdict(list)
         for name in filter(None, contexts):
             *modules, function = name.split(".")
             found["/".join(modules) + ".py"].append(function)
         return [f"{path}::{each}" for path, names in found.items() for each in names]
+
+
+def _in_function(file: str, row: int) -> bool:
+    nodes = ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+    functions = (each for each in nodes if isinstance(each, (ast.FunctionDef, ast.Lambda)))
+    return any(each.lineno < row <= (each.end_lineno or 0) for each in functions)
 
 
 def copy(target: Path) -> None:

@@ -80,10 +80,10 @@ RUNTIME: tuple[Call, ...] = (
     Call(
         f"{_RUNTIME}.mallocAsync", "size stream", allocates=DEVICE, on="stream", result=UNWRITTEN, row="CS-22"
     ),
-    Call(f"{_RUNTIME}.free", "ptr", releases="ptr", waits=DEVICE, row="TL-09"),
-    Call(f"{_RUNTIME}.freeAsync", "ptr stream", releases="ptr", on="stream", row="CS-22"),
+    Call(f"{_RUNTIME}.free", "ptr", waits=DEVICE, row="TL-09"),
+    Call(f"{_RUNTIME}.freeAsync", "ptr stream", on="stream", row="CS-22"),
     Call(f"{_RUNTIME}.hostAlloc", "size flags", allocates=PINNED, row="CS-19"),
-    Call(f"{_RUNTIME}.freeHost", "ptr", releases="ptr", row="CS-19"),
+    Call(f"{_RUNTIME}.freeHost", "ptr", row="CS-19"),
     *each(
         _RUNTIME, "streamCreate streamCreateWithFlags streamCreateWithPriority", result=STREAM, row="CS-01"
     ),

@@ -13,7 +13,6 @@ an operator's schema.
 ``edge``        ``learner <- source``: earlier work of the source comes before later work of the learner
 ``waits``       for what the host waits before the call returns: a constant or a parameter
 ``allocates``   from whose memory: :data:`DEVICE`, :data:`PINNED`
-``releases``    parameters whose memory goes back
 ``keeps``       parameters whose memory is not reused before the work of the stream in ``on``
 ``captures``    :data:`BEGINS`, :data:`ENDS` or :data:`REPLAYS` a graph
 ``forbidden``   what a capture does with the call where that does not follow from ``waits``
@@ -93,7 +92,6 @@ class Call:
     waits: str = ""
     unless: str = ""
     allocates: str = ""
-    releases: str = ""
     keeps: str = ""
     captures: str = ""
     forbidden: str = ""

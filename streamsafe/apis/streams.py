@@ -65,7 +65,7 @@ EVENTS: tuple[Call, ...] = (
 DEVICES: tuple[Call, ...] = (
     Call("torch.cuda.synchronize", waits=DEVICE, row="TS-21"),
     Call("cupy.cuda.Device.synchronize", waits=DEVICE, row="CS-25"),
-    Call("torch.cuda.empty_cache", releases=DEVICE, row="TL-09"),
+    Call("torch.cuda.empty_cache", row="TL-09"),
     *each("torch.cuda", "device set_device", row="TG-02"),
     *each("cupy.cuda", "Device", row="CS-12"),
 )
@@ -77,7 +77,7 @@ GRAPHS: tuple[Call, ...] = (
     Call("torch.cuda.CUDAGraph.capture_end", captures=ENDS, row="GC-24"),
     Call("torch.cuda.CUDAGraph.replay", captures=REPLAYS, row="GC-08"),
     Call("cupy.cuda.Graph.launch", captures=REPLAYS, on="stream or CURRENT", row="GC-13"),
-    Call("torch.cuda.CUDAGraph.reset", releases="self", row="GC-23"),
+    Call("torch.cuda.CUDAGraph.reset", row="GC-23"),
     Call("torch.cuda.make_graphed_callables", captures=REPLAYS, result=GRAPH, row="GC-25"),
     *each(
         "torch.cuda torch.Generator",

@@ -250,24 +250,18 @@ class Calls:
             values.insert(0, f.self_)
         names = [*a.posonlyargs, *a.args]
         defaults = [None] * (len(names) - len(a.defaults)) + list(a.defaults)
+
+        def by_name(p: ast.arg, default: ast.expr | None) -> V:
+            if p.arg in kwargs:
+                return kwargs[p.arg]
+            return self._default(f, p.arg, default) if default is not None else self.m.fresh(p.arg, "param")
+
         for i, (p, d) in enumerate(zip(names, defaults, strict=False)):
-            if i < len(values):
-                env[p.arg] = values[i]
-            elif p.arg in kwargs:
-                env[p.arg] = kwargs[p.arg]
-            elif d is not None:
-                env[p.arg] = self._default(f, p.arg, d)
-            else:
-                env[p.arg] = self.m.fresh(p.arg, "param")
+            env[p.arg] = values[i] if i < len(values) else by_name(p, d)
         if a.vararg is not None:
             env[a.vararg.arg] = Seq(values[len(names) :], "tuple", False)
         for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=False):
-            if p.arg in kwargs:
-                env[p.arg] = kwargs[p.arg]
-            elif d is not None:
-                env[p.arg] = self._default(f, p.arg, d)
-            else:
-                env[p.arg] = self.m.fresh(p.arg, "param")
+            env[p.arg] = by_name(p, d)
         if a.kwarg is not None:
             known = {p.arg for p in (*names, *a.kwonlyargs)}
             env[a.kwarg.arg] = Map(

@@ -8,7 +8,23 @@ from collections.abc import Iterable
 from .models.capture_state import Loss
 from .source import Site
 from .state import Frame, State
-from .values import Bound, Func, Future, Gen, Graphed, Lazy, Map, Obj, Partial, Seq, Sym, Tensor, V, Work
+from .values import (
+    Bound,
+    Func,
+    Future,
+    Gen,
+    Graphed,
+    Lazy,
+    Map,
+    Obj,
+    Partial,
+    Seq,
+    Sym,
+    Tensor,
+    V,
+    Work,
+    contents,
+)
 
 
 class Lifetimes:
@@ -112,12 +128,8 @@ class Lifetimes:
 
 def _inside(v: V) -> Iterable[V]:
     """What a value holds."""
-    if isinstance(v, Seq):
-        return v.items
-    if isinstance(v, Map):
-        return v.items.values()
-    if isinstance(v, Obj):
-        return v.fields.values()
+    if isinstance(v, (Seq, Map, Obj)):
+        return contents(v)
     if isinstance(v, (Lazy, Partial)):
         return [a for a in v.args if isinstance(a, V)]
     if isinstance(v, Graphed):

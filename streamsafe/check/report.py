@@ -109,7 +109,6 @@ class _Report:
             assumptions=self._assumptions(),
             witness=tuple(self._witness()),
             further=self.shown.further,
-            between_calls="calls" in self.tags,
         )
 
     # -- the three kinds ---------------------------------------------------------------------------------------------

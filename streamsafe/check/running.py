@@ -116,7 +116,9 @@ def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Fram
         if node_of_pass:
             taken_by_autograd(m.library, result, m.left_at)
         m.library.returned(result, m.left_at)
-    except (Raised, Broke, Continued):
+    except Raised:
+        m.settle()  # whoever catches it and goes on with the same objects is not in sight
+    except (Broke, Continued):
         pass
     finally:
         m.frames.pop()

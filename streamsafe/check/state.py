@@ -10,9 +10,9 @@ from .decisions import Decisions
 from .modules import Project
 from .numbers import Numbers
 from .program import Block, Hazard, Launch, Program, Timeline
-from .source import Class, Function, Module, Site
+from .source import Function, Module, Site
 from .trail import Trail, decision_text
-from .values import Const, Event, Func, Gen, Graph, Key, Lazy, Map, Obj, Params, Sym, Tensor, Thread, V
+from .values import Const, Event, Func, Gen, Graph, Key, Lazy, Obj, Params, Sym, Tensor, Thread, V
 
 MAX_STEPS = 6000
 """Statements and calls of a path."""
@@ -414,14 +414,6 @@ class State:
         """What a subscript gives of something that is no tensor."""
         raise NotImplementedError
 
-    def only_entry(self, v: Map, index: V) -> V | None:
-        """What a mapping with one entry gives under any key that it knows."""
-        raise NotImplementedError
-
-    def map_key(self, m: Map, k: V) -> Key:
-        """The key of a key of a mapping."""
-        raise NotImplementedError
-
     def iterate(self, it: V, node: ast.AST, rounds: int = 2) -> Iterator[V]:
         """The values that an iterable gives, as far as they are followed."""
         raise NotImplementedError
@@ -456,14 +448,6 @@ class State:
         """What the parameters of a function mean in a call."""
         raise NotImplementedError
 
-    def instance(self, cls: Class, text: str) -> Obj:
-        """An object of a class that somebody else has made, some time ago."""
-        raise NotImplementedError
-
-    def typed(self, fn: Function, arg: ast.arg, text: str) -> V | None:
-        """The object that a parameter is by its annotation, made with unknown arguments."""
-        raise NotImplementedError
-
     def defaults_of(self, a: ast.arguments) -> dict[str, V]:
         """What the parameters of a function are by default, where its definition is run."""
         names = [*a.posonlyargs, *a.args]
@@ -484,10 +468,6 @@ class State:
         """Something means another thing than before: what it meant may be released."""
         raise NotImplementedError
 
-    def replaced(self, old: V, s: ast.AST, name: bool = False, assumptions: tuple[str, ...] = ()) -> None:
-        """A name, an attribute or an element means something else: is the memory of a graph lost with what it meant?"""
-        raise NotImplementedError
-
     def lost(
         self,
         s: ast.AST,
@@ -498,10 +478,6 @@ class State:
         assumptions: tuple[str, ...] = (),
     ) -> None:
         """Which memory of graphs the program holds no more."""
-        raise NotImplementedError
-
-    def held(self, more: Iterable[V] = ()) -> set[int]:
-        """The numbers of the blocks that something in sight holds."""
         raise NotImplementedError
 
     def may_be_recorded(self, ev: Event) -> None:

@@ -223,7 +223,6 @@ class Conflict:
         first: None for a violation.
         notes: in the order in which they are shown.
         recheck_at_end: asked at the end of a run: whether the ineffective wait was for something else.
-        between_calls: the accesses are of two calls, which a caller may order (static side).
         methods: the two methods that somebody is taken to call one after the other (static side).
         witness: the path that shows it, in the order of time (static side).
         assumptions: what it takes for granted (static side).
@@ -241,7 +240,6 @@ class Conflict:
     notes: tuple[Note, ...] = ()
     confidence: Confidence = "certain"
     latent: bool = False
-    between_calls: bool = field(default=False, compare=False)
     methods: tuple[str, ...] = field(default=(), compare=False)
     witness: tuple[Note, ...] = field(default=(), compare=False)
     assumptions: tuple[Assumption, ...] = field(default=(), compare=False)

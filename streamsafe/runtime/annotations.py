@@ -16,19 +16,7 @@ revision = [0]
 
 
 def annotate_kernel(kernel: Any, reads: Iterable[str | int] = (), writes: Iterable[str | int] = ()) -> Any:
-    """Says what a kernel does with its parameters, where its source does not.
-
-    Args:
-        kernel: a ``RawKernel``, a function of a ``RawModule``, or a kernel's name.
-        reads, writes: names or positions (from 0) of parameters; a string is one name.
-
-    Returns:
-        the kernel, so that this can wrap its definition.
-
-    Raises:
-        TypeError: ``kernel`` has no name, or a parameter is neither a name nor a position.
-        ValueError: the kernel's source has no such parameter. Where only a name is given, its first launch warns.
-    """
+    """What ``streamsafe.annotate(kernel, ...)`` does; see there."""
     name = (
         kernel
         if isinstance(kernel, str)

@@ -9,6 +9,51 @@ import pytest
 from tests.check.small_programs import check_program
 
 CASES = {
+    "whoever catches an exception of a method and goes on with the object is not in sight": """
+class Good:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        self.built = False
+
+    def build(self, x):
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            y = x * 2
+            if self.built:
+                raise ValueError("built already")
+            self.built = True
+        torch.cuda.synchronize()
+        return y
+
+    def first(self, n):
+        x = torch.ones(n, device="cuda")
+        return self.build(x)
+
+    def again(self, n):
+        return torch.zeros(n, device="cuda")
+
+class Bad:
+    def __init__(self):
+        self.side = torch.cuda.Stream()
+        self.built = False
+
+    def build(self, x):
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            y = x * 2  # expect: SS201
+            if self.built:
+                return None
+            self.built = True
+        torch.cuda.synchronize()
+        return y
+
+    def first(self, n):
+        x = torch.ones(n, device="cuda")
+        return self.build(x)
+
+    def again(self, n):
+        return torch.zeros(n, device="cuda")
+""",
     "a function that returns within a generator's context leaves after the rest of the generator": """
 import contextlib
 

@@ -57,6 +57,10 @@ def test_sarif(cli: Cli, project: Path) -> None:
     second, first = ("a%20b.py", BUG_ROW, 12), ("a%20b.py", FIRST_ROW, 9)
     assert [place(each) for each in result["locations"]] == [second]
     assert [place(each) for each in result["relatedLocations"]] == [first]
+    assert [each["id"] for each in result["relatedLocations"]] == [1]
+    assert (result["kind"], result["occurrenceCount"]) == ("fail", 1)
+    properties = {key: result["properties"][key] for key in ("confidence", "precision", "latent")}
+    assert properties == {"confidence": "certain", "precision": "very-high", "latent": False}
     flow = result["codeFlows"][0]["threadFlows"][0]["locations"]
     entered = ("a%20b.py", FIRST_ROW - 1, 10)
     assert [each for each in map(place, (step["location"] for step in flow)) if each[1] <= FIRST_ROW] == [
@@ -64,6 +68,7 @@ def test_sarif(cli: Cli, project: Path) -> None:
         first,
     ]
     assert place(flow[-1]["location"]) == second
+    assert [step["executionOrder"] for step in flow] == list(range(1, len(flow) + 1))
     assert [place(each["location"]) for each in flow if each["importance"] == "essential"] == [second]
     (change,) = result["fixes"][0]["artifactChanges"]
     (replacement,) = change["replacements"]

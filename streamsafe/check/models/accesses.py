@@ -9,13 +9,12 @@ from ..overlap import overlap
 from ..program import Access, Block, Hazard, Launch, Timeline, distinct, order_code
 from ..values import (
     Event,
-    Map,
-    Obj,
     Seq,
     Sym,
     Tensor,
     V,
     Work,
+    contents,
 )
 from .callers import Callers
 from .path import Node, Notes, Part
@@ -476,16 +475,7 @@ class Accesses(Callers):
         """The events that a value holds."""
         if isinstance(v, Event):
             return [v]
-        inner = (
-            v.items
-            if isinstance(v, Seq)
-            else v.items.values()
-            if isinstance(v, Map)
-            else v.fields.values()
-            if isinstance(v, Obj)
-            else ()
-        )
-        return [e for x in (list(inner) if depth < 3 else ()) for e in self.events_in(x, depth + 1)]
+        return [e for x in (contents(v) if depth < 3 else ()) for e in self.events_in(x, depth + 1)]
 
     def may_wait_for(self, v: V, node: Node) -> None:
         """The caller of an entry may wait for the events and works that it is given, before it calls again.

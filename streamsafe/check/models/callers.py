@@ -136,14 +136,7 @@ class Callers(State):
             ):
                 continue
             if a.part is None and (a.kind == "d2h" or self.said_on_device(block)):
-                h = Hazard(
-                    "SS201",
-                    Access(amb, 0, True, None, None, "allocation"),
-                    a,
-                    block,
-                    ("release", *self.assumed(a)),
-                )
-                self.m.hazards.append(h)
+                self._given_again(block, a)
         for block, a in self.lent_uses:
             meant = (block.owner, a.timeline) in siblings or (
                 (a.site, a.timeline) in self.in_vain and a.kind != "h2d"
@@ -151,14 +144,12 @@ class Callers(State):
             if meant and a.timeline not in block.recorded:
                 amb = self.m.ambient["torch"]
                 if not self.order.covers(amb, a) and not self.order.covers(self.order.host, a):
-                    h = Hazard(
-                        "SS201",
-                        Access(amb, 0, True, None, None, "allocation"),
-                        a,
-                        block,
-                        ("release", *self.assumed(a)),
-                    )
-                    self.m.hazards.append(h)
+                    self._given_again(block, a)
+
+    def _given_again(self, block: Block, a: Access) -> None:
+        """The caller lets go of memory, which the stream of an access may still use."""
+        taken = Access(self.m.ambient["torch"], 0, True, None, None, "allocation")
+        self.m.hazards.append(Hazard("SS201", taken, a, block, ("release", *self.assumed(a))))
 
     def idle_wait(self, since: int) -> None:
         """A method ends by a wait for a stream with nothing to do, while its other stream has work: the wrong one."""

@@ -92,10 +92,6 @@ class GraphInterface:
         """A stream is given a function of the host to call."""
         raise NotImplementedError
 
-    def gives_host_function(self, name: str, args: Args, kwargs: Kwargs, n: Node) -> bool:
-        """Whether a call that is not followed gives a stream a function of the host to call: then it is called."""
-        raise NotImplementedError
-
     def graph_of(self, v: V | None) -> Graph:
         raise NotImplementedError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..program import Access, Block, Hazard, Timeline
@@ -22,6 +22,7 @@ from ..values import (
     Tensor,
     Thread,
     V,
+    contents,
 )
 from .graph_interface import GraphInterface
 from .path import Args, Known, Kwargs, Node, Path, Site
@@ -232,14 +233,7 @@ class State(GraphInterface):
             return {v.block.uid} if v.block is not None else set()
         if depth > 4:
             return set()
-        inner: Iterable[V] = ()
-        if isinstance(v, Seq):
-            inner = v.items
-        elif isinstance(v, Map):
-            inner = v.items.values()
-        elif isinstance(v, Obj):
-            inner = v.fields.values()
-        return {b for i in list(inner) for b in self.blocks_in(i, depth + 1)}
+        return {b for i in contents(v) for b in self.blocks_in(i, depth + 1)}
 
     def stream(self, v: V | None, lib: str = "torch") -> Timeline | None:
         if v is None or (isinstance(v, Const) and v.value is None):

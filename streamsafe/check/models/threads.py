@@ -18,7 +18,6 @@ from ..values import (
     Event,
     Func,
     Future,
-    Map,
     Obj,
     Partial,
     Seq,
@@ -27,6 +26,7 @@ from ..values import (
     Thread,
     V,
     Work,
+    contents,
 )
 from .autograd import Autograd
 from .path import Args, Known, Kwargs, Node
@@ -275,16 +275,7 @@ class Threads(Autograd):
     def waitable(self, v: V, depth: int) -> bool:
         if isinstance(v, (Event, Work, Stream, Func)):
             return True
-        inner = (
-            v.items
-            if isinstance(v, Seq)
-            else v.items.values()
-            if isinstance(v, Map)
-            else v.fields.values()
-            if isinstance(v, Obj)
-            else ()
-        )
-        return depth < 3 and any(self.waitable(x, depth + 1) for x in inner)
+        return depth < 3 and any(self.waitable(x, depth + 1) for x in contents(v))
 
     def go_on(self, n: Node) -> None:
         """The threads that wait for something go on, from the beginning of what they do."""
