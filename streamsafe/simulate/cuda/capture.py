@@ -8,8 +8,6 @@ everything on its streams then fails, up to and including its end.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from streamsafe.simulate.cuda.errors import (
     CAPTURE_IMPLICIT,
@@ -25,87 +23,9 @@ from streamsafe.simulate.cuda.errors import (
     INVALID_VALUE,
     CudaError,
 )
-
-if TYPE_CHECKING:
-    from streamsafe.simulate.cuda.streams import Event, Stream
+from streamsafe.simulate.cuda.queues import Capture, Event, Stream
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
-
-
-class Node:
-    """One captured operation.
-
-    Attributes:
-        work: what it does when the graph runs.
-        on_host: it is a host function.
-        label: name of the call that made it.
-        before: nodes it comes after.
-    """
-
-    __slots__ = ("before", "label", "on_host", "work")
-
-    def __init__(self, work: Callable[[], None], on_host: bool, label: str, before: frozenset[Node]) -> None:
-        self.work = work
-        self.on_host = on_host
-        self.label = label
-        self.before = before
-
-
-class Capture:
-    """One capture under way.
-
-    Attributes:
-        origin: stream it began on.
-        mode: which calls of which threads it forbids.
-        thread: host thread that began it.
-        valid: False once an illegal call has broken it.
-        open: False once it has ended.
-        nodes: captured operations, in the order of their calls: a topological order.
-        streams: streams that take part.
-    """
-
-    def __init__(self, handle: int, origin: Stream, mode: int) -> None:
-        self.handle = handle
-        self.origin = origin
-        self.mode = mode
-        self.thread = threading.get_ident()
-        self.valid = True
-        self.open = True
-        self.nodes: list[Node] = []
-        self.streams: set[Stream] = {origin}
-
-    def join(self, stream: Stream, nodes: frozenset[Node]) -> None:
-        """Make ``stream`` part of the capture, its next operation after ``nodes``."""
-        if stream.capture is None:
-            stream.capture = self
-            stream.nodes = frozenset()
-            self.streams.add(stream)
-        stream.nodes |= nodes
-
-    def add(self, stream: Stream, work: Callable[[], None], on_host: bool, label: str) -> None:
-        """Record one operation of ``stream``."""
-        node = Node(work, on_host, label, stream.nodes)
-        self.nodes.append(node)
-        stream.nodes = frozenset((node,))
-
-    @property
-    def joined(self) -> bool:
-        """Whether everything captured comes before the end of the origin stream."""
-        reached: set[Node] = set()
-        work = list(self.origin.nodes)
-        while work:
-            node = work.pop()
-            if node not in reached:
-                reached.add(node)
-                work.extend(node.before)
-        return len(reached) == len(self.nodes)
-
-    def close(self) -> None:
-        """Release the streams."""
-        self.open = False
-        for stream in self.streams:
-            stream.capture = None
-            stream.nodes = frozenset()
 
 
 class Captures:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from streamsafe.simulate.cuda.capture import Captures, Node
+from streamsafe.simulate.cuda.capture import Captures
 from streamsafe.simulate.cuda.compute import Later
 from streamsafe.simulate.cuda.errors import (
     INITIALIZATION_ERROR,
@@ -19,7 +19,8 @@ from streamsafe.simulate.cuda.errors import (
 from streamsafe.simulate.cuda.kernels import Function, Module
 from streamsafe.simulate.cuda.log import Log
 from streamsafe.simulate.cuda.memory import AddressSpace
-from streamsafe.simulate.cuda.streams import Event, Handles, Scheduler, Stream, Task
+from streamsafe.simulate.cuda.queues import Event, Node, Stream, Task
+from streamsafe.simulate.cuda.streams import Handles, Scheduler
 
 CAPACITY = 64 << 30
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from streamsafe.simulate.cuda.errors import CAPTURE_UNSUPPORTED, INVALID_VALUE, CudaError
 from streamsafe.simulate.cuda.machine import Machine
 from streamsafe.simulate.cuda.memory import Kind
-from streamsafe.simulate.cuda.streams import LEGACY
+from streamsafe.simulate.cuda.queues import LEGACY
 
 
 class _ChannelDesc(ctypes.Structure):

@@ -14,7 +14,7 @@ from streamsafe.simulate.cuda.errors import (
 )
 from streamsafe.simulate.cuda.machine import Machine
 from streamsafe.simulate.cuda.memory import AddressSpace, Block, Kind
-from streamsafe.simulate.cuda.streams import LEGACY
+from streamsafe.simulate.cuda.queues import LEGACY
 from streamsafe.simulate.cuda.values import Values
 
 HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, DEFAULT = range(5)

@@ -16,7 +16,8 @@ from streamsafe.simulate.cuda.errors import (
     CudaError,
 )
 from streamsafe.simulate.cuda.machine import Executable, Machine
-from streamsafe.simulate.cuda.streams import DISABLE_TIMING, PER_THREAD, Event, Stream
+from streamsafe.simulate.cuda.queues import PER_THREAD, Event, Stream
+from streamsafe.simulate.cuda.streams import DISABLE_TIMING
 
 _HIGHEST_PRIORITY = -5
 

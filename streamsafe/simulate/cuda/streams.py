@@ -14,91 +14,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from streamsafe.simulate.cuda.errors import INVALID_HANDLE, CudaError
+from streamsafe.simulate.cuda.queues import LEGACY, LEGACY_ALIAS, PER_THREAD, Stream, Task, Work
 
-if TYPE_CHECKING:
-    from streamsafe.simulate.cuda.capture import Capture, Node
-
-LEGACY, LEGACY_ALIAS, PER_THREAD = 0, 1, 2
-NON_BLOCKING = 1
 DISABLE_TIMING = 2
 FIRST_HANDLE = 0x5000_0000
 HANDLE_STEP = 0x40
 
-Work = Callable[[], None]
 
 # A host function cannot raise into CUDA. Through a C callback Python reports the exception as unraisable, which
 # is what CuPy's own trampoline does.
 _call_and_report = ctypes.PYFUNCTYPE(None, ctypes.py_object)(lambda work: work())
-
-
-class Task:
-    """One operation that could not run at once, or a host function."""
-
-    __slots__ = ("dependents", "device", "done", "missing", "on_host", "work")
-
-    def __init__(self, work: Work, device: int, on_host: bool) -> None:
-        self.work = work
-        self.device = device
-        self.on_host = on_host
-        self.done = False
-        self.missing = 0
-        self.dependents: list[Task] = []
-
-
-class Stream:
-    """One queue of a device.
-
-    Attributes:
-        handle: raw handle; the default streams have theirs on every device.
-        blocking: takes part in the legacy default stream's barrier.
-        tail: last unfinished task, or None.
-        capture: capture the stream takes part in, or None.
-    """
-
-    __slots__ = ("blocking", "capture", "destroyed", "device", "flags", "handle", "nodes", "priority", "tail")
-
-    def __init__(self, handle: int, device: int, flags: int, priority: int) -> None:
-        self.handle = handle
-        self.device = device
-        self.flags = flags
-        self.priority = priority
-        self.blocking = not flags & NON_BLOCKING
-        self.destroyed = False
-        self.tail: Task | None = None
-        self.capture: Capture | None = None
-        self.nodes: frozenset[Node] = frozenset()
-
-    @property
-    def legacy(self) -> bool:
-        """Whether this is the device's legacy default stream."""
-        return self.handle == LEGACY
-
-
-class Event:
-    """One event: a cell that a record overwrites.
-
-    Attributes:
-        task: unfinished work the last record covers, or None.
-        recorded: whether it was ever recorded.
-        at: time in seconds when the last record completed.
-        capture: capture in which it was last recorded, or None.
-        nodes: graph nodes the captured record stands for.
-    """
-
-    __slots__ = ("at", "capture", "device", "flags", "handle", "nodes", "recorded", "task")
-
-    def __init__(self, handle: int, device: int, flags: int) -> None:
-        self.handle = handle
-        self.device = device
-        self.flags = flags
-        self.task: Task | None = None
-        self.recorded = False
-        self.at = 0.0
-        self.capture: Capture | None = None
-        self.nodes: frozenset[Node] = frozenset()
 
 
 class Handles:
