@@ -54,6 +54,59 @@ class Bad:
     def again(self, n):
         return torch.zeros(n, device="cuda")
 """,
+    "what an unknown's method gives may be a tensor, what is dropped is none": """
+def used(side, batch):
+    with torch.cuda.stream(side):
+        y = batch.add(1)
+    return y.sum()  # expect: SS101 SS201
+
+def dropped(side, names):
+    with torch.cuda.stream(side):
+        names.add(1)
+    return names.copy()
+""",
+    "what is cleared or replaced lets go of memory, what is asked for does not": """
+def cleared(side, n):
+    held = [torch.ones(n, device="cuda")]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = held[0] * 2  # expect: SS201
+    held.clear()
+    z = torch.zeros(n, device="cuda")
+    torch.cuda.synchronize()
+    return y, z
+
+def cleared_by_name(side, n):
+    held = {"x": torch.ones(n, device="cuda")}
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = held["x"] * 2  # expect: SS201
+    held.clear()
+    z = torch.zeros(n, device="cuda")
+    torch.cuda.synchronize()
+    return y, z
+
+def replaced(side, n):
+    held = {"x": torch.ones(n, device="cuda")}
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = held["x"] * 2  # expect: SS201
+    held.update({"x": n})
+    z = torch.zeros(n, device="cuda")
+    torch.cuda.synchronize()
+    return y, z
+
+def asked_for(side, n):
+    held = [n, torch.ones(n, device="cuda")]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        y = held[1] * 2
+    held.pop(0)
+    other = held.copy(), held.index(n), held.count(n)
+    z = torch.zeros(n, device="cuda")
+    torch.cuda.synchronize()
+    return y, z, held, other
+""",
     "a function that returns within a generator's context leaves after the rest of the generator": """
 import contextlib
 
