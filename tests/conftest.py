@@ -42,6 +42,7 @@ SHORT = (
     "tests/runtime/test_library_calls.py",
     "tests/runtime/test_signatures.py",
     "tests/runtime/test_monitor.py",
+    "tests/runtime/test_places.py",
     "tests/runtime/test_session.py",
     "tests/runtime/test_traces.py::test_lanes_and_edges",
     "tests/runtime/test_traces.py::test_the_page",
