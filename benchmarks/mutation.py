@@ -5,9 +5,9 @@ negated, a constant changed, a result replaced, a statement left out), tries eac
 many the tests notice and every change that none notices: some of those change nothing that the program does.
 
 The tests run as plain ``pytest`` runs them (``--short``). ``--map FILE``, the data of coverage.py for a run of
-``pytest -p no:xdist`` with ``dynamic_context = test_function``, says which tests run the changed line; for a line
-that it does not know, and for C++, those of the folder's row in ``NEAR`` run. ``--whole`` runs all of plain ``pytest``
-over what is left.
+``pytest -p no:xdist`` with ``dynamic_context = test_function``, says which tests run the changed line and so come first
+(what a module does when it is imported is counted for the test that happens to import it); then those of the folder's
+row in ``NEAR``. ``--whole`` runs all of plain ``pytest`` over what is left.
 """
 
 from __future__ import annotations
@@ -184,20 +184,14 @@ class Coverage:
             self.data.read()
 
     def tests(self, file: str, row: int) -> list[str]:
-        if self.data is None or not file.endswith(".py") or not _in_function(file, row):
-            return []  # what a module does when it is imported is counted for the test that happens to import it
+        if self.data is None or not file.endswith(".py"):
+            return []
         contexts = self.data.contexts_by_lineno(str(ROOT / file)).get(row, [])
         found: dict[str, list[str]] = defaultdict(list)
         for name in filter(None, contexts):
             *modules, function = name.split(".")
             found["/".join(modules) + ".py"].append(function)
         return [f"{path}::{each}" for path, names in found.items() for each in names]
-
-
-def _in_function(file: str, row: int) -> bool:
-    nodes = ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
-    functions = (each for each in nodes if isinstance(each, (ast.FunctionDef, ast.Lambda)))
-    return any(each.lineno < row <= (each.end_lineno or 0) for each in functions)
 
 
 def copy(target: Path) -> None:
@@ -268,7 +262,7 @@ class Trees:
                 done = subprocess.run(built, cwd=tree, env=environment, capture_output=True, check=False)
                 if done.returncode != 0:
                     return "does not compile"
-        runs = [self.coverage.tests(mutant.file, mutant.row) or NEAR[folder].split()]
+        runs = [self.coverage.tests(mutant.file, mutant.row), NEAR[folder].split()]
         if self.options.whole:
             runs.append(["tests"])
         for tests in filter(None, runs):
