@@ -21,6 +21,25 @@ def test_each_call_has_one_row() -> None:
     assert [name for name, rows in Counter(call.name for call in table.ROWS).items() if rows > 1] == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"waits": "stream"}, {"a"}),
+        ({"waits": "*"}, {"a", "b"}),
+        ({"waits": "*", "reads": "x"}, {"b"}),
+        ({}, {"a", "b", "c"}),
+    ],
+)
+def test_calls_by_their_effects(asked: dict[str, str], found: set[str]) -> None:
+    rows = [
+        effects.Call("owner.a", waits="stream"),
+        effects.Call("owner.b", waits="device", reads="x"),
+        effects.Call("owner.c", reads="x"),
+        effects.Call("other.d", waits="stream", reads="x"),
+    ]
+    assert effects.named(rows, "owner", **asked) == found
+
+
 def test_each_row_is_found_by_the_name_under_which_programs_have_it() -> None:
     assert [call.name for call in table.ROWS if table.find(call.name) is not call] == []
 

@@ -599,6 +599,51 @@ def total(self, weight: torch.Tensor, layers, options, name):
                     torch.cuda.synchronize()
     return result, rest
 """,
+    "what a pattern matches has its names": """
+class Pair:
+    __match_args__ = ("x", "s")
+    def __init__(self, x, s):
+        self.x = x
+        self.s = s
+
+def by_key(side, n):
+    match {"x": torch.ones(n, device="cuda"), "s": side}:
+        case {"x": a, "s": s}:
+            with torch.cuda.stream(s):
+                return a * 2  # expect: SS101 SS201
+
+def by_key_after_a_wait(side, n):
+    match {"x": torch.ones(n, device="cuda"), "s": side}:
+        case {"x": a, "s": s}:
+            s.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(s):
+                y = a * 2
+            torch.cuda.current_stream().wait_stream(s)
+            a.record_stream(s)
+            return y
+
+def by_place(side, n):
+    match [torch.ones(n, device="cuda"), side]:
+        case [a, s]:
+            with torch.cuda.stream(s):
+                return a * 2  # expect: SS101 SS201
+
+def by_attribute(side, n):
+    match Pair(torch.ones(n, device="cuda"), side):
+        case Pair(x=a, s=s):
+            with torch.cuda.stream(s):
+                return a * 2  # expect: SS101 SS201
+
+def of_an_unknown(given, n):
+    x = torch.ones(n, device="cuda")
+    match given:
+        case [s, *_]:
+            with torch.cuda.stream(s):
+                return x * 2  # expect: SS101 SS201
+        case {"s": s}:
+            with torch.cuda.stream(s):
+                return x + 2  # expect: SS101 SS201
+""",
 }
 
 
