@@ -47,6 +47,8 @@ _INCLUDED = """#include "device.hpp"
 #include <cupy/atomics.cuh>
 #include <cupy/math_constants.h>
 """
+# Headers of libcu++ that are those of the C++ library under another name.
+_STANDARD = "array cassert cmath complex cstddef cstdint cstring limits tuple type_traits utility".split()
 _DYNAMIC = re.compile(
     r"\bextern\s+(?:__align__\s*\([^)]*\)\s*)?__shared__\s+(?:__align__\s*\([^)]*\)\s*)?"
     r"(?P<type>[\w:<>,\s]+?)\s*\b(?P<name>\w+)\s*\[\s*\]\s*;"
@@ -199,9 +201,11 @@ def _headers() -> tuple[Path, list[str]]:
     assert spec is not None and spec.origin is not None
     cupy = Path(spec.origin).parent
     files = sorted(path for path in NATIVE.rglob("*") if path.is_file())
-    key = digest([platform.machine(), *_OPTIONS, str(cupy), (cupy / "_version.py").read_bytes(), *files])
+    key = digest(
+        [platform.machine(), *_OPTIONS, *_STANDARD, str(cupy), (cupy / "_version.py").read_bytes(), *files]
+    )
     folder = cache_folder() / f"kernels-{key}-{made_with([])}"
-    folders = [f"-I{NATIVE}", f"-I{cupy / '_core' / 'include'}"]
+    folders = [f"-I{NATIVE}", f"-I{folder}", f"-I{cupy / '_core' / 'include'}"]
     header = folder / "all.hpp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -209,6 +213,9 @@ def _headers() -> tuple[Path, list[str]]:
         if not (kept(ahead) and kept(threads)):
             say("preparing to run CuPy's kernels on the host, once (some seconds)")
             header.write_text(_INCLUDED, encoding="utf-8")
+            (folder / "cuda" / "std").mkdir(parents=True, exist_ok=True)
+            for name in _STANDARD:
+                (folder / "cuda" / "std" / name).write_text(f"#include <{name}>\n", encoding="utf-8")
             compile_to(
                 ahead, [*_OPTIONS, *folders, "-x", "c++-header", str(header)], "the headers of kernels"
             )

@@ -70,7 +70,10 @@ class Summary:
             lines[0] += "; kernels do not compute"
         elif self.uncomputed:
             lines.append("the results of these are not known:")
-            lines += [f"  {name}: {reason}" for name, reason in sorted(self.uncomputed.items())]
+            for reason in sorted(set(self.uncomputed.values())):
+                names = sorted(name for name, why in self.uncomputed.items() if why == reason)
+                others = f" and {len(names) - 5} others" if len(names) > 5 else ""
+                lines.append(f"  {', '.join(names[:5])}{others}: {reason}")
         if self.arrays_filled or (self.uncomputed is None and self.arrays_copied_back):
             lines.append(
                 f"{self.arrays_filled} of {self.arrays_copied_back} arrays copied back hold 0 where a kernel would "

@@ -201,12 +201,16 @@ def _logged(name: str, method: Callable[..., Any], recorder: Recorder, array: ty
     return draw
 
 
+_TYPED = ("integers", "random", "standard_exponential", "standard_gamma", "standard_normal")
+"""Methods of NumPy's generator that take a dtype."""
+
+
 def _drawn(name: str, state: int, words: dict[str, Any], result: Any, array: type) -> Computation:
     arrays = {word: value for word, value in words.items() if isinstance(value, array)}
     rest = {word: value for word, value in words.items() if word not in arrays}
     if rest.get("size") is None:
         rest["size"] = result.shape
-    take_dtype = rest.pop("dtype", None) is not None and name != "uniform"
+    take_dtype = rest.pop("dtype", None) is not None and name in _TYPED
 
     def compute(*given: Any) -> None:
         drawn = dict(rest, **dict(zip(arrays, given[:-1], strict=True)))

@@ -125,7 +125,7 @@ class Values:
         shown = [f"{name} did not compute ({reason})" for name, reason in self._uncomputed.items()]
         if not shown:
             return "kernels do not compute here"
-        return "; ".join(shown[:3]) + ("; and others" if len(shown) > 3 else "")
+        return "; ".join(reversed(shown[-3:])) + ("; and others" if len(shown) > 3 else "")
 
     def patch(self, array: Any) -> None:
         """Make the scalar conversions of CuPy's ndarray class say that they are ones."""

@@ -17,6 +17,12 @@
 
 #include "runtime.h"
 
+namespace cuda {
+namespace std {
+using namespace ::std;
+}
+}  // namespace cuda
+
 #define __CUDA_ARCH__ 800
 #define __CUDACC_VER_MAJOR__ 12
 #define __CUDACC_VER_MINOR__ 9
