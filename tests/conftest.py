@@ -32,6 +32,10 @@ SHORT = (
     "tests/cli/test_formats.py",
     "tests/cli/test_prefilter.py",
     "tests/cli/test_report.py",
+    *(
+        f"tests/cli/test_report_merge.py::test_{each}"
+        for each in ("each_hazard", "each_format", "what_", "no_")
+    ),
     "tests/cli/test_settings.py",
     "tests/cli/test_suppress.py",
     "tests/cli/test_terminal.py",
@@ -44,9 +48,10 @@ SHORT = (
     "tests/runtime/test_monitor.py",
     "tests/runtime/test_places.py",
     "tests/runtime/test_session.py",
-    "tests/runtime/test_traces.py::test_lanes_and_edges",
-    "tests/runtime/test_traces.py::test_the_page",
-    "tests/runtime/test_traces.py::test_the_timeline",
+    *(
+        f"tests/runtime/test_traces.py::test_{each}"
+        for each in ("a", "both", "lanes", "suppressions", "the", "what")
+    ),
     "tests/server/test_server.py::test_a_session",
     "tests/simulate/test_capture.py",
     "tests/simulate/test_kernels.py",

@@ -11,8 +11,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 
 import streamsafe
+from streamsafe.cli import main
 from streamsafe.order.memory import Region, Use
 from streamsafe.order.operations import (
     Access,
@@ -270,6 +272,27 @@ def test_a_page_of_each_kind(cp: Any, tmp_path: Path, program: str, expected: tu
         load(FIXTURES / f"{program}.py").main()
     text = page(Timeline.of(str(trace)))
     assert [part for part in expected if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("outputs", "status", "said"),
+    [
+        ((), 2, "name an output: -o FILE, --html FILE or both"),
+        (("-o", "events.json"), 0, ""),
+        (("--html", "page.html"), 0, ""),
+        (("-o", "events.json", "--html", "page.html", "--hazard", "1"), 0, ""),
+        (("--html", "page.html", "--hazard", "9"), 2, "there is only 1 hazard"),
+        (("-o", "."), 2, "cannot open .: Is a directory"),
+    ],
+)
+def test_the_command(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch, outputs: tuple[str, ...], status: int, said: str
+) -> None:
+    monkeypatch.chdir(recorded.parent)
+    done = CliRunner().invoke(main, ["trace", *outputs, recorded.name])
+    assert (done.exit_code, said in done.stderr) == (status, True), done.stderr
+    written = [each for each in outputs[1::2] if "." in each and not status]
+    assert all(Path(each).stat().st_size for each in written)
 
 
 @pytest.mark.parametrize(
