@@ -100,7 +100,10 @@ def install(devices: int | Hardware = 1, *, strict: bool = False) -> Simulations
 
 
 def _is_installed(name: str) -> bool:
-    return name in sys.modules or importlib.util.find_spec(name) is not None
+    if name in sys.modules:
+        return True
+    found = importlib.util.find_spec(name)
+    return found is not None and found.origin is not None  # a folder of that name on the path has no origin
 
 
 def _refuse_torch(alone: bool) -> None:

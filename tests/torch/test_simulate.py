@@ -125,6 +125,11 @@ MODELS: dict[str, Callable[[Any], Any]] = {
         torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()),
         (torch.randn(2, 3, 8, 8),),
     ),
+    "depthwise convolution": lambda torch: (torch.nn.Conv2d(4, 4, 3, groups=4), (torch.randn(2, 4, 8, 8),)),
+    "depthwise convolution in 3-D": lambda torch: (
+        torch.nn.Conv3d(4, 4, 3, groups=4),
+        (torch.randn(1, 4, 5, 5, 5),),
+    ),
     "encoder": lambda torch: (
         torch.nn.TransformerEncoderLayer(16, 2, batch_first=True, dropout=0.0),
         (torch.randn(2, 4, 16),),
@@ -207,6 +212,18 @@ def complex_numbers(torch: Any) -> Any:
     return [x.conj() * 2, x.real, x.conj().cpu()]
 
 
+def nested_tensors(torch: Any) -> Any:
+    nested = torch.nested.nested_tensor([torch.ones(3, 4), 2 * torch.ones(2, 4)]).to(D)
+    nested.mul_(3)
+    padded = torch.tensor([[False, False], [False, True]], device=D)
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 1).eval().to(D)
+    with torch.no_grad():
+        encoded = encoder(torch.ones(2, 2, 8, device=D), src_key_padding_mask=padded)
+    return [*(nested + nested).unbind(), nested.softmax(-1).to_padded_tensor(0.0), nested.cpu()[1], encoded]
+
+
 PROGRAMS = [
     index_and_write,
     resized_outputs,
@@ -216,10 +233,12 @@ PROGRAMS = [
     transforms,
     storages,
     complex_numbers,
+    nested_tensors,
 ]
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.filterwarnings("ignore:.*nested tensors")
 @pytest.mark.filterwarnings("ignore:.*scatter_add_cuda_kernel")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: str(program.__name__))
 def test_operators_compute(
@@ -229,6 +248,22 @@ def test_operators_compute(
     monkeypatch.setitem(globals(), "D", "cpu")
     for ours, theirs in zip(found, program(torch), strict=True):
         torch.testing.assert_close(ours.cpu(), theirs)
+
+
+def test_matrix_products_that_only_cuda_has(torch: Any) -> None:
+    a = torch.randn(16, 32, device=D, dtype=torch.bfloat16)
+    wide = a.float() @ a.float().t()
+    if hasattr(torch.ops.aten.mm, "dtype"):  # not before PyTorch 2.8
+        found = torch.mm(a, a.t(), out_dtype=torch.float32)
+        torch.testing.assert_close(found, wide, atol=1e-3, rtol=1e-2)
+    numbers = torch.randint(0, 16, (8, 32), device=D, dtype=torch.uint8)
+    packed = torch._convert_weight_to_int4pack(numbers[:, ::2] << 4 | numbers[:, 1::2], 2)
+    assert packed.shape == (1, 1, 32, 1)
+    assert packed.dtype == torch.int32
+    scales = torch.stack([torch.full((1, 8), 0.5, device=D), torch.arange(8.0, device=D)[None]], -1)
+    weights = (numbers.float() - 8) * 0.5 + torch.arange(8.0, device=D)[:, None]
+    found = torch._weight_int4pack_mm(a, packed, 32, scales.bfloat16())
+    torch.testing.assert_close(found.float(), a.float() @ weights.t(), atol=0.5, rtol=1e-2)
 
 
 def test_training_steps(torch: Any) -> None:

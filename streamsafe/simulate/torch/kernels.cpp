@@ -5,6 +5,7 @@
 #include "refusals.hpp"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/core/Generator.h>
@@ -30,7 +31,6 @@
 #include <functional>
 #include <optional>
 #include <string_view>
-#include <unordered_set>
 
 namespace simulated {
 
@@ -112,6 +112,14 @@ at::Tensor empty_sparse_like(const at::Tensor& result, DeviceIndex device) {
   return at::detail::make_tensor<at::SparseCsrTensorImpl>(COMPRESSED_KEYS, c10::Device(c10::kCUDA, device), result.layout(), result.dtype());
 }
 
+// A nested tensor over other bytes, as long.
+at::Tensor nested_over(const at::Tensor& bytes, const at::Tensor& of) {
+  auto* impl = at::native::get_nested_tensor_impl(of);
+  return at::detail::make_tensor<at::native::NestedTensorImpl>(bytes, impl->get_nested_sizes(), impl->get_nested_strides(),
+                                                               impl->get_storage_offsets());
+}
+at::Tensor nested_bytes(const at::Tensor& nested) { return at::native::get_nested_tensor_impl(nested)->get_unsafe_storage_as_tensor(); }
+
 // One call: the device tensors that it was given, each with its CPU tensor.
 struct Call {
   struct Pair {
@@ -119,13 +127,18 @@ struct Call {
     const void* data;  // where the CPU tensor's bytes were
     bool written;
   };
-  std::vector<Pair> pairs, sparse;
+  std::vector<Pair> pairs, sparse, nested;
   DeviceIndex device = current_device();
   bool writing = false;  // of the argument at hand
 
   at::Tensor down(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
     if (pairs.empty()) device = DeviceIndex(tensor.get_device());
+    if (tensor.is_nested()) {
+      auto cpu = nested_over(down(nested_bytes(tensor)), tensor);
+      nested.push_back({tensor, cpu, nullptr, writing});
+      return cpu;
+    }
     if (tensor.layout() != c10::kStrided) {
       auto cpu = sparse_on_cpu(tensor, [this](const at::Tensor& part) { return down(part); });
       sparse.push_back({tensor, cpu, nullptr, writing});
@@ -155,6 +168,11 @@ struct Call {
   // A CPU result as a device tensor: an argument, a view of one, or new memory.
   at::Tensor up(const at::Tensor& result, std::vector<std::pair<at::Tensor, at::Tensor>>* made) {
     if (!result.defined() || !result.is_cpu()) return result;
+    if (result.is_nested()) {
+      for (Pair& pair : nested)
+        if (result.is_same(pair.cpu)) return pair.device;
+      return nested_over(up(nested_bytes(result), made), result);
+    }
     if (result.layout() != c10::kStrided) {
       for (Pair& pair : sparse)
         if (result.is_same(pair.cpu)) return pair.device;
@@ -280,7 +298,7 @@ void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return;
   }
   bool on_host = false;
-  for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU})
+  for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::SparseCPU, c10::DispatchKey::SparseCsrCPU, c10::DispatchKey::NestedTensorCPU})
     on_host |= op.hasComputedKernelForDispatchKey(key);
   TORCH_CHECK_NOT_IMPLEMENTED(on_host, schema.name(), " has a kernel for CUDA only: it is not simulated");
   size_t count = schema.arguments().size(), first = stack->size() - count;
@@ -549,27 +567,39 @@ at::Tensor nonzero(const at::Tensor& self) {
 
 TORCH_LIBRARY_IMPL(_, CUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
 
-// Structured operators: a default would allocate their results and call `out=`, where CUDA has one kernel, as the CPU.
-TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+// Registers the kernel of everything for operators that have a default, which would be taken instead of the fallback.
+void instead_of_defaults(torch::Library& library, const std::function<bool(const c10::OperatorHandle&)>& wanted) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-    if (name.name.rfind("aten::", 0) != 0 || name.name == "aten::index") continue;  // its default calls nonzero(), which waits
+    if (name.name.rfind("aten::", 0) != 0) continue;
     auto op = dispatcher.findSchema(name);
-    if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
-        !op->hasKernelForDispatchKey(c10::DispatchKey::CPU))
-      continue;
+    if (!op || !wanted(*op)) continue;
     std::string text = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
     library.impl(text.c_str(), torch::CppFunction::makeFromBoxedFunction<&kernel>());
   }
 }
 
+// Structured operators: a default would allocate their results and call `out=`, where CUDA has one kernel, as the CPU.
+// Convolutions: a default would choose a kernel that CUDA alone has, by their shape.
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  instead_of_defaults(library, [](const c10::OperatorHandle& op) {
+    const std::string& name = op.operator_name().name;
+    if (name == "aten::index") return false;  // its default calls nonzero(), which waits
+    if (name == "aten::convolution" || name == "aten::convolution_backward") return true;
+    return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) &&
+           op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  });
+}
+
 TORCH_LIBRARY_IMPL(_, SparseCUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
 TORCH_LIBRARY_IMPL(_, SparseCsrCUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
+TORCH_LIBRARY_IMPL(_, NestedTensorCUDA, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&kernel>()); }
 
-// What has a default for dense tensors, which would be taken instead of the fallback.
 TORCH_LIBRARY_IMPL(aten, SparseCUDA, library) {
-  for (const char* name : {"is_coalesced", "indices", "values", "sparse_dim", "dense_dim"})
-    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&kernel>());
+  instead_of_defaults(library, [](const c10::OperatorHandle& op) { return op.hasKernelForDispatchKey(c10::DispatchKey::SparseCPU); });
+}
+TORCH_LIBRARY_IMPL(aten, NestedTensorCUDA, library) {
+  instead_of_defaults(library, [](const c10::OperatorHandle& op) { return op.hasKernelForDispatchKey(c10::DispatchKey::NestedTensorCPU); });
 }
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrCUDA, library) {

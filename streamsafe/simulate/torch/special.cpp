@@ -1,10 +1,12 @@
 // What torch calls for CUDA tensors only, written with operators that every device has: the gates of recurrent cells,
-// dropout with the device's generator, and the parts of a batch norm that several processes share.
+// dropout with the device's generator, the parts of a batch norm that several processes share, and matrix products
+// of mixed types and of four-bit weights.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/var_mean.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
@@ -132,6 +134,46 @@ at::Tensor norm_backward_elements(const at::Tensor& grad, const at::Tensor& inpu
   return made.to(input.scalar_type());
 }
 
+// -- matrix products that give another type, and of four-bit weights ---------------------------------------------------------
+
+at::Tensor mm_as(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) { return a.to(type).mm(b.to(type)); }
+at::Tensor bmm_as(const at::Tensor& a, const at::Tensor& b, at::ScalarType type) { return a.to(type).bmm(b.to(type)); }
+at::Tensor addmm_as(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, at::ScalarType type, const at::Scalar& beta,
+                    const at::Scalar& alpha) {
+  return self.to(type).addmm(a.to(type), b.to(type), beta, alpha);
+}
+at::Tensor baddbmm_as(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b, at::ScalarType type, const at::Scalar& beta,
+                      const at::Scalar& alpha) {
+  return self.to(type).baddbmm(a.to(type), b.to(type), beta, alpha);
+}
+
+// The order that tensor cores take (native/cuda/int4mm.cu): tiles of 8 rows and 16 columns, spread over 32 threads, of which
+// each has 8 numbers of two tiles in 32 bits: the even columns of both in the low half, the odd ones in the high half.
+at::Tensor pack_int4(const at::Tensor& self, int64_t inner) {
+  TORCH_CHECK(self.dim() == 2 && self.scalar_type() == at::kByte, "_convert_weight_to_int4pack: self must be a 2-D uint8 tensor");
+  TORCH_CHECK(inner == 2 || inner == 4 || inner == 8, "innerKTiles need to be 2, 4, or 8");
+  int64_t n = self.size(0), k = self.size(1) * 2;
+  TORCH_CHECK(n % 8 == 0 && k % (inner * 16) == 0, "_convert_weight_to_int4pack: expect ", n, " to be divisible by 8 and ", k, " by ", inner * 16);
+  auto numbers = at::stack({self.bitwise_right_shift(4), self.bitwise_and(15)}, -1);
+  auto ordered = numbers.reshape({n / 8, 8, k / (inner * 16), inner / 2, 2, 2, 4, 2}).permute({0, 2, 1, 6, 3, 7, 4, 5});
+  ordered = ordered.reshape({n / 8, k / (inner * 16), 32, inner / 2, 4, 2});
+  auto bytes = ordered.select(-1, 0).bitwise_or(ordered.select(-1, 1).bitwise_left_shift(4));
+  return bytes.contiguous().view(at::kInt).squeeze(-1);
+}
+
+at::Tensor unpack_int4(const at::Tensor& packed) {
+  int64_t tiles = packed.size(0), outer = packed.size(1), pairs = packed.size(3);
+  auto bytes = packed.contiguous().unsqueeze(-1).view(at::kByte);
+  auto ordered = at::stack({bytes.bitwise_and(15), bytes.bitwise_right_shift(4)}, -1).reshape({tiles, outer, 8, 4, pairs, 2, 2, 2});
+  return ordered.permute({0, 2, 1, 4, 6, 7, 3, 5}).reshape({tiles * 8, outer * pairs * 32});
+}
+
+at::Tensor mm_int4(const at::Tensor& self, const at::Tensor& packed, int64_t group, const at::Tensor& scales_and_zeros) {
+  auto spread = scales_and_zeros.transpose(0, 1).to(at::kFloat).repeat_interleave(group, 1);
+  auto weight = (unpack_int4(packed).to(at::kFloat) - 8) * spread.select(2, 0) + spread.select(2, 1);
+  return self.mm(weight.to(self.scalar_type()).t());
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
@@ -146,4 +188,10 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("batch_norm_gather_stats_with_counts", norm_gather_counts);
   library.impl("batch_norm_backward_reduce", norm_backward_reduce);
   library.impl("batch_norm_backward_elemt", norm_backward_elements);
+  library.impl("mm.dtype", mm_as);
+  library.impl("bmm.dtype", bmm_as);
+  library.impl("addmm.dtype", addmm_as);
+  library.impl("baddbmm.dtype", baddbmm_as);
+  library.impl("_convert_weight_to_int4pack", pack_int4);
+  library.impl("_weight_int4pack_mm", mm_int4);
 }
