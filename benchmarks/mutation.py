@@ -37,7 +37,7 @@ NEAR = {
     "streamsafe/apis": "tests/apis/test_table.py tests/apis tests/check/test_idioms.py",
     "streamsafe/check": "tests/check",
     "streamsafe/check/models": "tests/check",
-    "streamsafe/cli": "tests/cli tests/rules/test_rules.py tests/runtime/test_commands.py",
+    "streamsafe/cli": "tests/cli tests/rules/test_rules.py tests/runtime/test_commands.py tests/runtime/test_traces.py",
     "streamsafe/findings": "tests/cli tests/rules tests/server",
     "streamsafe/kernels": "tests/runtime tests/check",
     "streamsafe/order": "tests/order tests/native",
