@@ -333,6 +333,18 @@ def test_a_program_that_asks_for_no_value_compiles_nothing(computing: Any, tmp_p
     assert not [*(tmp_path / "cache").rglob("*.so")] or not [*(tmp_path / "cache").glob("kernels-*")]
 
 
+PRINTS = """
+import cupy
+code = 'extern "C" __global__ void f(int n) { if (threadIdx.x == n) printf("thread %d\\\\n", threadIdx.x); }'
+cupy.RawKernel(code, "f")((1,), (8,), (5,))
+"""
+
+
+def test_a_kernel_prints_without_being_asked_for_a_value(computing: Any, tmp_path: Path) -> None:
+    ended = run(PRINTS, tmp_path)
+    assert ended.stdout == "thread 5\n", ended.stderr
+
+
 def test_without_a_compiler(computing: Any, tmp_path: Path) -> None:
     program = "import cupy\nx = cupy.arange(4.0) + 1\nprint(x.get().tolist())\nfloat(x[0])\n"
     ended = run(program, tmp_path, STREAMSAFE_CACHE=str(tmp_path / "cache"), CXX="no-such-compiler")

@@ -239,7 +239,7 @@ class DriverCalls:
                         machine.memory.forget(owned.address, owned.size)
 
             def run() -> None:
-                seen = any(machine.memory.seen(region.pointer) for region in touched)
+                seen = kernel.prints or any(machine.memory.seen(region.pointer) for region in touched)
                 machine.later.run(work, None if launch is None else kernel, now=seen)
 
             detail: dict[str, Any] = {

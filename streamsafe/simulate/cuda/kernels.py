@@ -168,6 +168,7 @@ class Function:
         scalar: dtype of its first parameter if that is a number.
         moves: one of CuPy's own copy and fill kernels.
         sizes: bytes of each parameter; None where only the compiler knows.
+        prints: it may print, which the host sees.
         source: of its module; None for a binary.
         attributes: set by ``cuFuncSetAttribute``.
     """
@@ -177,6 +178,7 @@ class Function:
     scalar: numpy.dtype[Any] | None = None
     moves: bool = False
     sizes: tuple[int, ...] | None = None
+    prints: bool = False
     source: Source | None = None
     attributes: dict[int, int] = field(default_factory=dict)
 
@@ -201,6 +203,7 @@ def function(source: Source | None, name: str) -> Function:
         scalar=DTYPES.get(scalar[1]) if scalar else None,
         moves=name.startswith(("cupy_copy__", "cupy_fill")) and _MOVES.search(text) is not None,
         sizes=None if None in sizes else tuple(size for size in sizes if size is not None),
+        prints="printf" in text,
         source=source,
     )
 
