@@ -224,16 +224,17 @@ def test_random_numbers(computing: Any) -> None:
                 computing.random.randn(4000).get(),
                 computing.random.randint(0, 10, 4000).get(),
                 generator.random(4000).get(),
+                generator.bit_generator.random_raw(4000).get(),
                 generator.standard_normal(4000).get(),
                 computing.random.permutation(4000).get(),
             ]
         )
     for first, again in zip(*drawn, strict=True):
         assert (first == again).all()
-    uniform, normal, integers, second, other, permuted = drawn[0]
+    uniform, normal, integers, second, raw, other, permuted = drawn[0]
     assert abs(uniform.mean() - 0.5) < 0.05 and abs(second.mean() - 0.5) < 0.05
     assert abs(normal.std() - 1) < 0.1 and abs(other.std() - 1) < 0.1
-    assert set(integers.tolist()) == set(range(10))
+    assert set(integers.tolist()) == set(range(10)) and len(set(raw.tolist())) > 3990
     assert sorted(permuted.tolist()) == list(range(4000))
 
 

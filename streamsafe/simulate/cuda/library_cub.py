@@ -52,8 +52,10 @@ def replace_cub(cupy: ModuleType, recorder: Recorder) -> None:
         kept = [a for a in range(arr.ndim) if a not in reduced]
         if kept:
             # Segmented reduction: only along the axes that are contiguous in memory, and not for arg-reductions.
+            if not reduced:
+                return None
             inner = kept[-1] < min(reduced) if arr.flags.c_contiguous else kept[0] > max(reduced)
-            if not reduced or not inner or op in (cub.CUPY_CUB_ARGMIN, cub.CUPY_CUB_ARGMAX):
+            if not inner or op in (cub.CUPY_CUB_ARGMIN, cub.CUPY_CUB_ARGMAX):
                 return None
         shape = tuple(
             1 if a in reduced else n for a, n in enumerate(arr.shape) if keepdims or a not in reduced
@@ -180,6 +182,7 @@ def replace_generators(cupy: ModuleType, recorder: Recorder) -> None:
             setattr(api.Generator, name, _logged(name, method, recorder, cupy.ndarray))
     bits = importlib.import_module("cupy.random._bit_generator")
     bits._cuRANDGenerator.__init__ = _seeded(bits._cuRANDGenerator.__init__, recorder)
+    bits._cuRANDGenerator.random_raw = _raw(bits._cuRANDGenerator.random_raw, recorder)
 
 
 def _logged(name: str, method: Callable[..., Any], recorder: Recorder, array: type) -> Callable[..., Any]:
@@ -210,13 +213,14 @@ def _drawn(name: str, state: int, words: dict[str, Any], result: Any, array: typ
     rest = {word: value for word, value in words.items() if word not in arrays}
     if rest.get("size") is None:
         rest["size"] = result.shape
+    random = generator(state)
     take_dtype = rest.pop("dtype", None) is not None and name in _TYPED
 
     def compute(*given: Any) -> None:
         drawn = dict(rest, **dict(zip(arrays, given[:-1], strict=True)))
         if take_dtype:
             drawn["dtype"] = given[-1].dtype
-        given[-1][...] = getattr(generator(state), name)(**drawn)
+        given[-1][...] = getattr(random, name)(**drawn)
 
     return Computation(compute, [view_of(each) for each in arrays.values()], [view_of(result)])
 
@@ -225,9 +229,25 @@ def _seeded(init: Callable[..., None], recorder: Recorder) -> Callable[..., None
     @functools.wraps(init)
     def start(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        state, given = self.state(), args[0] if args else kwargs.get("seed")
-        if isinstance(given, int):
-            seed(state, given)
+        state = self.state()
+        seed(state, int(self._seed))
         recorder.call("curand.init_state", [], [state], computation=Computation(lambda: None, (), ()))
 
     return start
+
+
+def _raw(method: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def draw(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        random = generator(self.state())
+
+        def compute(out: Any) -> None:
+            out[...] = random.integers(0, 1 << 32, out.shape, "u4").view("i4")
+
+        if result is not None:
+            computation = Computation(compute, (), [view_of(result)])
+            recorder.call("curand.random_raw", [], [self.state(), result.data.ptr], computation=computation)
+        return result
+
+    return draw

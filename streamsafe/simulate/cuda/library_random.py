@@ -31,8 +31,10 @@ def _drawn(dtype: str, draw: Callable[..., Any]) -> Callable[..., Computation]:
     def make(
         _memory: AddressSpace, _name: str, handle: int, pointer: int, size: int, *given: Any
     ) -> Computation:
+        random = generator(handle)  # of now: a seed that comes later is not for these numbers
+
         def compute(out: Any) -> None:
-            out[...] = draw(generator(handle), size, *given)
+            out[...] = draw(random, size, *given)
 
         return Computation(compute, (), (view_at(pointer, (size,), dtype),))
 
