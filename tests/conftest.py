@@ -30,7 +30,6 @@ SHORT = (
     "tests/cli/test_baseline.py",
     "tests/cli/test_check.py",
     "tests/cli/test_check_with_a_trace.py::test_the_same_program",
-    "tests/cli/test_check_with_a_trace.py::test_what_did_not_run",
     "tests/cli/test_config.py",
     "tests/cli/test_discovery.py",
     "tests/cli/test_fix.py",

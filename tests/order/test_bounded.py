@@ -10,7 +10,7 @@ from streamsafe.order.checker import Checker
 from streamsafe.order.decide import FEW_CELLS, SWEEP_EVERY
 from streamsafe.order.memory import Region, Use
 
-OPERATIONS = 40_000
+OPERATIONS = 20_000
 ARRAYS = [Use(Region(0, 4096 + 1024 * n, 4096 + 1024 * n + 1000)) for n in range(20)]
 
 
@@ -97,7 +97,7 @@ def new_memory(c: Checker, n: int) -> None:
 def test_records_are_bounded(step: Callable[[Checker, int], None], limit: int) -> None:
     c = checker()
     most = 0
-    rounds = OPERATIONS if step in (frozen_weights, ping_pong) else OPERATIONS // 8
+    rounds = OPERATIONS if step in (frozen_weights, ping_pong) else OPERATIONS // 4
     for n in range(rounds):
         step(c, n)
         if n % 997 == 0:
