@@ -136,6 +136,7 @@ extern "C" __global__ void locked(int* count) {
 """
 SCALED = r"""
 #include <cuda_fp16.h>
+#include <cuComplex.h>
 struct Scale { float by; int plus; };
 __constant__ float table[2];
 template <typename T> __global__ void scale(T* y, const T* x, Scale s, int n) {
