@@ -190,7 +190,8 @@ def watch(suite: subprocess.Popen[bytes], until: float, silent: float, record: P
         now = time.monotonic()
         if record.exists() and record.stat().st_size != size:
             size, heard = record.stat().st_size, now
-        ended = TOO_LONG if now > until else f"nothing for {silent:.0f} s" if now > heard + silent else ""
+        hangs = size >= 0 and now > heard + silent  # nothing is written yet while the device is being built
+        ended = TOO_LONG if now > until else f"nothing for {silent:.0f} s" if hangs else ""
     with suppress(ProcessLookupError):
         os.killpg(suite.pid, signal.SIGKILL)
     suite.wait()

@@ -232,6 +232,12 @@ def test_types_as_cuda_takes_them(torch: Any) -> None:
     ints = torch.ones(2, 2, device=D, dtype=torch.int32)
     with pytest.raises(NotImplementedError, match="\"addmm_cuda\" not implemented for 'Int'"):
         ints @ ints
+    narrow = torch.ones(16, 24, device=D).to(torch.float8_e4m3fn)
+    scale = torch.ones((), device=D)
+    with pytest.raises(RuntimeError, match=r"divisible by 16 but got mat1 shape: \(16x24\)"):
+        torch._scaled_mm(narrow, narrow.t(), scale, scale, out_dtype=torch.bfloat16)
+    eight = torch.ones(16, 16, device=D).to(torch.float8_e4m3fn)
+    assert torch._scaled_mm(eight, eight.t(), scale, scale, out_dtype=torch.bfloat16)[0, 0].item() == 16
     assert isinstance(half, torch.cuda.HalfTensor) and not isinstance(half, torch.cuda.FloatTensor)
     assert torch.cuda.FloatTensor([1, 2]).sum().item() == 3
     assert torch.cuda.FloatTensor(2, 3).shape == (2, 3)

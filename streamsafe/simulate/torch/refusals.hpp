@@ -55,10 +55,16 @@ void check_devices(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IValue>
   }
 }
 
-// Matrix products of integers: cuBLAS has none.
+// Matrix products of integers: cuBLAS has none. It takes float8 matrices in multiples of 16.
 void check_types(const std::string& name, c10::ArrayRef<c10::IValue> arguments) {
   static const std::unordered_set<std::string_view> products{"aten::mm", "aten::addmm", "aten::addmm_", "aten::bmm", "aten::baddbmm",
                                                               "aten::baddbmm_", "aten::addmv", "aten::addmv_", "aten::_addmm_activation"};
+  if (name == "aten::_scaled_mm") {
+    auto a = arguments[0].toTensor().sizes(), b = arguments[1].toTensor().sizes();
+    if (a.size() != 2 || b.size() != 2) return;
+    TORCH_CHECK(a[1] % 16 == 0, "Expected trailing dimension of mat1 to be divisible by 16 but got mat1 shape: (", a[0], "x", a[1], ").");
+    TORCH_CHECK(b[0] % 16 == 0 && b[1] % 16 == 0, "mat2 shape (", b[0], "x", b[1], ") must be divisible by 16");
+  }
   if (!products.count(name) || !arguments[0].isTensor()) return;
   auto type = arguments[0].toTensor().scalar_type();
   bool batched = name.find("bmm") != std::string::npos, vector = name.find("addmv") != std::string::npos;
