@@ -492,3 +492,18 @@ def test_an_attribute_of_a_variable_that_an_inner_function_reads() -> None:
     holder.one = Maker()
     assert (lambda: holder)() is holder
     assert Maker.names == ["holder.one"]
+
+
+def test_graphs_and_their_launches_are_counted(program: Program) -> None:
+    with streamsafe.sanitize("collect") as session:
+        with program.writer:
+            program.writer.begin_capture()
+            program.x += 1
+            graph = program.writer.end_capture()
+        for _ in range(2):
+            graph.launch(program.writer)
+        program.writer.synchronize()
+    assert codes(session) == []
+    assert session.coverage is not None
+    assert (session.coverage.captures, session.coverage.replays) == (1, 2)
+    assert str(session.coverage).endswith("1 capture, 2 replays")
