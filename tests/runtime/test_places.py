@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streamsafe.runtime.places import assigned
+from streamsafe.runtime.places import Site, assigned, capture, frames
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,19 @@ class Made:
 
     def __add__(self, other: int) -> int:
         return other
+
+
+def test_a_place_is_a_line_and_three_callers() -> None:
+    def one() -> Site:
+        return capture(0)
+
+    def two() -> Site:
+        return one()
+
+    def three() -> Site:
+        return two()
+
+    def four() -> Site:
+        return three()
+
+    assert [each.function.rpartition(".")[2] for each in frames(four())] == ["one", "two", "three", "four"]

@@ -15,6 +15,8 @@
 #include <torch/library.h>
 #include <torch/version.h>
 
+#include <dlfcn.h>
+
 #include <list>
 #include <mutex>
 #include <optional>
@@ -75,6 +77,29 @@ struct Recorded {
   Recorded(const Recorded&) = delete;
   Recorded& operator=(const Recorded&) = delete;
   ~Recorded() { destroy_event(event, device); }
+};
+
+// Without Python's lock, if this thread has it: gloo's threads take it to release what a work has kept of Python, and only
+// then go on. This library is built for every Python, so its functions are looked up.
+class WithoutPython {
+  template <class Function>
+  static Function* named(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+  }
+  void* state = nullptr;
+
+ public:
+  WithoutPython() {
+    static const auto held = named<int()>("PyGILState_Check");
+    static const auto save = named<void*()>("PyEval_SaveThread");
+    if (held && save && held()) state = save();
+  }
+  WithoutPython(const WithoutPython&) = delete;
+  WithoutPython& operator=(const WithoutPython&) = delete;
+  ~WithoutPython() noexcept(false) {  // a thread that comes back while Python ends is unwound
+    static const auto restore = named<void(void*)>("PyEval_RestoreThread");
+    if (state) restore(state);
+  }
 };
 
 // -- what runs -----------------------------------------------------------------------------------------------------------
@@ -156,6 +181,7 @@ struct Run {
   }
 
   void finish() {
+    WithoutPython waiting;
     std::lock_guard<std::mutex> locked(mutex);
     if (done) return;
     done = true;
