@@ -53,7 +53,7 @@ NEAR = {
     "streamsafe/runtime/torch/hooks": "tests/apis/test_torch_rows.py tests/apis",
     "streamsafe/simulate/cuda": "tests/simulate tests/apis/test_cupy_rows.py",
     "streamsafe/simulate/torch": "tests/apis/test_torch_rows.py tests/simulate",
-    "streamsafe/toolchain": "tests/runtime tests/apis",
+    "streamsafe/toolchain": "tests/toolchain tests/apis tests/runtime",
     "streamsafe/view": "tests/runtime/test_traces.py tests/runtime/test_commands.py",
 }
 """Folders, and the tests that should notice, quick ones first."""

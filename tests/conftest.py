@@ -68,6 +68,7 @@ SHORT = (
     "tests/simulate/test_streams.py",
     "tests/simulate/test_values.py",
     "tests/test_layout.py",
+    "tests/toolchain",
 )
 """Folders, files and tests that plain ``pytest`` runs: a minute at the most."""
 

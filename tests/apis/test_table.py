@@ -90,6 +90,25 @@ def test_the_header_for_the_collector_has_lines_for_each_list(macro: str) -> Non
     assert f"#ifdef {macro}\n{macro}(" in torch_operators.text()
 
 
+def test_the_lines_of_a_row() -> None:
+    lines = torch_operators.lines()
+    assert len(set(lines)) == len(lines)
+    for line in (
+        ("COPIES", "aten::copy_"),
+        ("CALLED", "aten::_to_copy", "to"),
+        ("SYNCHRONIZING", "aten::nonzero", ""),
+        ("FRESH", "aten::empty_like"),
+        ("METADATA", "aten::zeros_like"),
+        ("WRITTEN", "aten::native_batch_norm", "running_mean"),
+        ("COLLECTIVE", "c10d::allreduce_", "tensors", "BOTH"),
+        ("COLLECTIVE", "c10d::allreduce_", "sparse_indices", "READ"),
+        ("OWN", "c10d"),
+    ):
+        assert line in lines
+    assert not {line[1] for line in lines if line[0] == "CALLED"} & {"aten::copy_", "aten::nonzero"}
+    assert "WRITTEN" not in {line[0] for line in lines if line[1] == "aten::copy_"}  # its schema says so
+
+
 def test_operators_and_their_arguments_are_those_of_torch(torch: Any) -> None:
     schemas: dict[str, set[str]] = {}
     for schema in torch._C._jit_get_all_schemas():
