@@ -85,10 +85,10 @@ def test_trees_are_let_go_of_with_the_files(tmp_path: Path) -> None:
     path.write_text(KERNEL)
     files = Files([str(path)])
     assert [conflict.shown_at.row for conflict in files.run(str(path)).conflicts if conflict.shown_at]
-    assert any(isinstance(each, Module) and each.path == str(path) for each in gc.get_objects())
+    assert any(type(each) is Module and each.path == str(path) for each in gc.get_objects())
     del files
     gc.collect()
-    assert not any(isinstance(each, Module) and each.path == str(path) for each in gc.get_objects())
+    assert not any(type(each) is Module and each.path == str(path) for each in gc.get_objects())
 
 
 MOVER = """
