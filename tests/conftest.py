@@ -44,7 +44,6 @@ SHORT = (
     "tests/cli/test_suppress.py",
     "tests/cli/test_terminal.py",
     "tests/runtime/test_commands.py::test_report_trace_verify_and_timeline",
-    "tests/runtime/test_compiled.py",
     "tests/runtime/test_fingerprints.py",
     "tests/runtime/test_frontend.py",
     "tests/runtime/test_host.py",
