@@ -117,7 +117,7 @@ def run_function(m: Machine, fn: Function, self_: V | None = None, closure: Fram
             taken_by_autograd(m.library, result, m.left_at)
         m.library.returned(result, m.left_at)
     except Raised:
-        m.settle()  # whoever catches it and goes on with the same objects is not in sight
+        m.settle()  # no caller in sight catches it and goes on with the same objects
     except (Broke, Continued):
         pass
     finally:

@@ -90,7 +90,7 @@ def test_a_library_that_others_may_write_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_whoever_waits_for_a_build_says_so(
+def test_a_process_that_waits_for_a_build_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], quiet: bool
 ) -> None:
     waits, order = threading.Event(), []
